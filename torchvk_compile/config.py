@@ -1,0 +1,216 @@
+"""Settings of TorchVK: ``torchvk_compile.config.<name>``, each also an environment variable.
+
+In: assignments, ``patch(...)`` and ``TORCHVK_*`` variables. Out: validated, typed values.
+Forbidden: importing other rooms, touching torch's configuration, reading files.
+
+======================  ======================  =========  =======================================
+name                    environment             default    meaning
+======================  ======================  =========  =======================================
+``cpu_fallback``        TORCHVK_CPU_FALLBACK    error      an op without a GPU kernel: ``error``
+                                                           raises, ``warn`` warns once per op and
+                                                           runs it on the CPU, ``allow`` only counts
+``device``              TORCHVK_DEVICE          none       restrict to one GPU: its index or a part
+                                                           of its name
+``cache_dir``           TORCHVK_CACHE_DIR       none       where compiled shaders and pipelines are
+                                                           kept; none: the user's cache directory
+``slangc``              TORCHVK_SLANGC          none       Slang compiler to use: the executable,
+                                                           the library, or a directory with either
+``dump_shaders``        TORCHVK_DUMP_SHADERS    none       directory for every kernel module's
+                                                           ``.slang`` and ``.spv``
+``validation``          TORCHVK_VALIDATION      0          switch the Khronos validation layer on
+``log``                 TORCHVK_LOG             warning    level of the ``torchvk`` logger: debug,
+                                                           info, warning, error
+======================  ======================  =========  =======================================
+
+An assignment wins over the environment; the environment is read when a setting is, so an invalid
+variable is reported by the code that needs it and never breaks ``import torch``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import sys
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+cpu_fallback: Literal["error", "warn", "allow"]
+device: str | None
+cache_dir: Path | None
+slangc: Path | None
+dump_shaders: Path | None
+validation: bool
+log: Literal["debug", "info", "warning", "error"]
+
+_PREFIX = "TORCHVK_"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting: its name, its default and the function that validates (or refuses) a value."""
+
+    name: str
+    default: object
+    validate: Callable[[object], object]
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return _PREFIX + self.name.upper()
+
+
+def _choice(*allowed: str) -> Callable[[object], object]:
+    def validate(value: object) -> object:
+        if isinstance(value, str) and value.strip().lower() in allowed:
+            return value.strip().lower()
+        raise ValueError(f"expected one of {', '.join(allowed)}")
+
+    return validate
+
+
+def _flag(value: object) -> object:
+    if isinstance(value, bool):
+        return value
+    word = str(value).strip().lower()
+    if word in ("1", "true", "yes", "on"):
+        return True
+    if word in ("", "0", "false", "no", "off"):
+        return False
+    raise ValueError("expected a boolean (1 or 0 in the environment)")
+
+
+def _optional_path(value: object) -> object:
+    if value is None or value == "":
+        return None
+    if isinstance(value, (str, os.PathLike)):
+        return Path(value).expanduser()
+    raise ValueError("expected a path or None")
+
+
+def _optional_device(value: object) -> object:
+    if value is None or value == "":
+        return None
+    if isinstance(value, (str, int)) and not isinstance(value, bool):
+        return str(value).strip()
+    raise ValueError("expected a device index or a part of a device name")
+
+
+SETTINGS: dict[str, Setting] = {
+    setting.name: setting
+    for setting in (
+        Setting("cpu_fallback", "error", _choice("error", "warn", "allow")),
+        Setting("device", None, _optional_device),
+        Setting("cache_dir", None, _optional_path),
+        Setting("slangc", None, _optional_path),
+        Setting("dump_shaders", None, _optional_path),
+        Setting("validation", False, _flag),
+        Setting("log", "warning", _choice("debug", "info", "warning", "error")),
+    )
+}
+
+_assigned: dict[str, object] = {}
+
+
+def _validated(setting: Setting, value: object, origin: str) -> object:
+    try:
+        return setting.validate(value)
+    except ValueError as error:
+        raise ValueError(f"{origin}: {value!r} is not valid: {error}") from None
+
+
+def _refuse_unknown(name: str) -> NoReturn:
+    nearest = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(SETTINGS)}"
+    raise AttributeError(f"torchvk_compile.config has no setting {name!r}; {hint}")
+
+
+def get(name: str) -> Any:
+    """Value of a setting: assigned, else from the environment, else the default.
+
+    Raises AttributeError for an unknown name and ValueError for an invalid variable.
+    """
+    setting = SETTINGS.get(name)
+    if setting is None:
+        _refuse_unknown(name)
+    if name in _assigned:
+        return _assigned[name]
+    text = os.environ.get(setting.variable)
+    if text is None:
+        return setting.default
+    return _validated(setting, text, setting.variable)
+
+
+def assign(name: str, value: object) -> None:
+    """Set a setting for this process. Same errors as `get`, and ValueError for a bad value."""
+    setting = SETTINGS.get(name)
+    if setting is None:
+        _refuse_unknown(name)
+    _assigned[name] = _validated(setting, value, f"torchvk_compile.config.{name}")
+
+
+@contextlib.contextmanager
+def patch(**changes: object) -> Iterator[None]:
+    """Change settings inside a ``with`` block: ``with config.patch(cpu_fallback="warn"): ...``.
+
+    All names and values are checked before the first one changes. Process-wide, not per thread.
+    """
+    checked = {}
+    for name, value in changes.items():
+        setting = SETTINGS.get(name)
+        if setting is None:
+            _refuse_unknown(name)
+        checked[name] = _validated(setting, value, f"torchvk_compile.config.{name}")
+    before = {name: _assigned[name] for name in checked if name in _assigned}
+    _assigned.update(checked)
+    try:
+        yield
+    finally:
+        for name in checked:
+            _assigned.pop(name, None)
+        _assigned.update(before)
+
+
+def to_dict() -> dict[str, object]:
+    """All settings with their present values."""
+    return {name: get(name) for name in SETTINGS}
+
+
+def warn_about_unknown_variables() -> None:
+    """Warn about each ``TORCHVK_*`` variable that no setting reads (most likely misspelt)."""
+    known = {setting.variable for setting in SETTINGS.values()}
+    for variable in sorted(os.environ):
+        if variable.startswith(_PREFIX) and variable not in known:
+            nearest = difflib.get_close_matches(variable, known, n=1, cutoff=0.5)
+            hint = f"; did you mean {nearest[0]}?" if nearest else ""
+            warnings.warn(f"torchvk does not know the variable {variable}{hint}", stacklevel=2)
+
+
+class _ConfigModule(types.ModuleType):
+    """Lets ``config.name`` and ``config.name = value`` go through `get` and `assign`."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        return get(name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name.startswith("__"):
+            super().__setattr__(name, value)
+        else:
+            assign(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if name not in SETTINGS:
+            _refuse_unknown(name)
+        _assigned.pop(name, None)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *SETTINGS})
+
+
+sys.modules[__name__].__class__ = _ConfigModule

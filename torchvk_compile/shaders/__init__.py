@@ -1,0 +1,11 @@
+"""Slang to SPIR-V.
+
+In: the Slang source of one module and the names of its entry points. Out: one SPIR-V binary that
+holds them all (SPIR-V 1.5, Vulkan 1.2), from the disk cache when it was compiled before.
+Forbidden: knowing what a kernel computes; touching torch or the Vulkan device.
+"""
+
+from torchvk_compile.shaders.location import SlangCompiler, find_compiler, template_root
+from torchvk_compile.shaders.module import compile_module
+
+__all__ = ["SlangCompiler", "compile_module", "find_compiler", "template_root"]

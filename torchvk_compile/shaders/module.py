@@ -1,0 +1,130 @@
+"""One Slang module, compiled or remembered.
+
+In: source text and entry point names. Out: the SPIR-V binary.
+Forbidden: two ways to compile: everything that needs SPIR-V calls `compile_module`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+import re
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from torchvk_compile import cache, config
+from torchvk_compile.errors import ShaderCompileError
+from torchvk_compile.shaders import spirv
+from torchvk_compile.shaders.executable import compile_with_executable
+from torchvk_compile.shaders.library import SlangFailure, SlangLibrary, SlangLibraryUnusable
+from torchvk_compile.shaders.location import SlangCompiler, find_compiler, template_root
+
+_logger = logging.getLogger("torchvk")
+
+_CACHE_KIND = "spirv"
+_OPTIONS = (
+    *("-target", "spirv", "-profile", "spirv_1_5"),
+    # The wheel has no spirv-opt, which every level above 0 asks for; drivers optimise anyway.
+    "-O0",
+    "-skip-spirv-validation",
+    "-fvk-use-entrypoint-name",
+    # Modules use subgroup operations, 64-bit integers, …: what the device offers is checked when
+    # the plan is built, not against Slang's idea of the profile.
+    "-ignore-capabilities",
+    # Each kernel of a module declares its own argument block at binding 0 of set 0 on purpose.
+    "-Wno-39001",
+)
+
+
+def compile_module(source: str, entry_points: Sequence[str], *, name: str = "graph") -> bytes:
+    """Compile one Slang module to SPIR-V 1.5 for Vulkan 1.2.
+
+    `source` marks each kernel with ``[shader("compute")]`` and may ``import`` the modules in
+    ``codegen_templates/lib``. The result holds exactly the kernels named by `entry_points`, under
+    their own names. It comes from the disk cache if the source, the library modules, the options
+    and the compiler are the same as before.
+
+    `name` appears in diagnostics and names the files in ``config.dump_shaders``.
+
+    Raises ShaderCompileError with Slang's diagnostics; the source is saved for inspection.
+    """
+    name = re.sub(r"\W+", "_", name) or "graph"
+    compiler = find_compiler()
+    key = _cache_key(source, compiler)
+    binary = cache.read(_CACHE_KIND, key)
+    if binary is None:
+        start = time.perf_counter()
+        binary = _compile(compiler, source, name)
+        milliseconds = 1e3 * (time.perf_counter() - start)
+        _logger.info("slang: %s, %d kernels, %.0f ms", name, len(entry_points), milliseconds)
+        cache.write(_CACHE_KIND, key, binary)
+    if config.dump_shaders is not None:
+        _dump(config.dump_shaders, name, source, binary)
+    present = spirv.entry_points(binary)
+    if sorted(present) != sorted(entry_points):
+        raise ShaderCompileError(
+            f"Slang module {name} has the entry points {present}, expected {list(entry_points)}",
+            source_path=_save_source(source, name),
+        )
+    return binary
+
+
+def _compile(compiler: SlangCompiler, source: str, name: str) -> bytes:
+    options = [*_OPTIONS, "-I", str(template_root() / "lib")]
+    try:
+        if compiler.library is not None:
+            try:
+                binary = _loaded(compiler.library).compile(source, options, name)
+            except SlangLibraryUnusable as error:
+                if compiler.executable is None:
+                    raise SlangFailure(str(error)) from error
+                _logger.warning("slang: using %s: %s", compiler.executable, error)
+                binary = compile_with_executable(compiler.executable, source, options, name)
+        else:
+            assert compiler.executable is not None
+            binary = compile_with_executable(compiler.executable, source, options, name)
+        return spirv.without_source_language(binary)
+    except (SlangFailure, ValueError) as error:
+        raise ShaderCompileError(
+            f"Slang could not compile module {name}",
+            diagnostics=str(error),
+            source_path=_save_source(source, name),
+        ) from None
+
+
+@functools.cache
+def _loaded(library: Path) -> SlangLibrary:
+    return SlangLibrary(library)
+
+
+def _cache_key(source: str, compiler: SlangCompiler) -> str:
+    digest = hashlib.sha256()
+    for path in sorted((template_root() / "lib").glob("*.slang")):
+        digest.update(f"{path.name}\0".encode())
+        digest.update(path.read_bytes())
+    for part in (compiler.identity, *_OPTIONS, source):
+        digest.update(b"\0")
+        digest.update(part.encode())
+    return digest.hexdigest()
+
+
+def _dump(directory: Path, name: str, source: str, binary: bytes) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"{name}.slang").write_text(source, encoding="utf-8")
+    (directory / f"{name}.spv").write_bytes(binary)
+
+
+def _save_source(source: str, name: str) -> Path | None:
+    """Keep a refused source: beside the cache, else in the temporary directory, else nowhere."""
+    file_name = f"{name}-{hashlib.sha256(source.encode()).hexdigest()[:12]}.slang"
+    for directory in (cache.directory() / "failed", Path(tempfile.gettempdir()) / "torchvk-failed"):
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / file_name).write_text(source, encoding="utf-8")
+        except OSError:
+            continue
+        return directory / file_name
+    return None
