@@ -1,0 +1,60 @@
+# TorchVK from a fresh clone: `make demo`, `make test`. Each target installs what it needs first;
+# what is there already is not touched again. `make help` lists the targets.
+
+PYTHON ?= python3
+TORCH_VERSION ?= 2.13.0
+VENV ?= .venv
+# More arguments for the tools, as in `make demo DEMO_ARGS="--epochs 5"`.
+DEMO_ARGS ?=
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+TORCH_STAMP := $(VENV)/.torch-$(TORCH_VERSION)
+BUILD_STAMP := $(VENV)/.torchvk-built
+NATIVE_SOURCES := $(shell find runtime -type f 2>/dev/null)
+CPP_SOURCES := $(filter %.cpp %.hpp %.h,$(NATIVE_SOURCES))
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format install system clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: install ## train a digit classifier on Vulkan (DEMO_ARGS="--epochs 5 …")
+	@$(BIN)/torchvk demo $(DEMO_ARGS)
+
+test: install ## run all tests (PYTEST_ARGS="-k softmax …")
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: install ## check style and types: ruff, mypy, clang-format
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/clang-format --dry-run -Werror $(CPP_SOURCES)
+
+format: install ## rewrite Python and C++ in the project's style
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+	@$(BIN)/clang-format -i $(CPP_SOURCES)
+
+install: system $(BUILD_STAMP) ## install system packages, the virtual environment, the extension
+
+system:
+	@.ci/install-system-packages $(PYTHON)
+
+$(TORCH_STAMP):
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing PyTorch $(TORCH_VERSION) into $(VENV) (a few minutes, once)"
+	@$(PIP) install -q "torch==$(TORCH_VERSION)"
+	@rm -f $(VENV)/.torch-*
+	@touch $@
+
+$(BUILD_STAMP): $(TORCH_STAMP) pyproject.toml $(NATIVE_SOURCES)
+	@echo "Building torchvk_compile into $(VENV)"
+	@$(PIP) install -q scikit-build-core nanobind cmake ninja
+	@$(PIP) install -q --no-build-isolation -e '.[test,bench,lint]'
+	@touch $@
+
+clean: ## remove the virtual environment and all build products
+	rm -rf $(VENV) build
