@@ -31,6 +31,8 @@ _OPTIONS = (
     "-O0",
     "-skip-spirv-validation",
     "-fvk-use-entrypoint-name",
+    # No contraction of a * b + c behind torch's back; templates that want an FMA write fma().
+    *("-fp-mode", "precise"),
     # Modules use subgroup operations, 64-bit integers, …: what the device offers is checked when
     # the plan is built, not against Slang's idea of the profile.
     "-ignore-capabilities",
