@@ -77,6 +77,10 @@ class ShaderCompileError(TorchVKError, RuntimeError):
         super().__init__("\n".join(lines))
 
 
+class UsageError(TorchVKError, ValueError):
+    """A command was given something it cannot use: a missing directory, an unknown device."""
+
+
 class CorruptDataError(TorchVKError, ValueError):
     """A file exists but does not hold what its format promises."""
 

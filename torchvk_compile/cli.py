@@ -1,0 +1,85 @@
+"""The command ``torchvk``.
+
+In: command line arguments. Out: an exit status: 0 good, 1 it failed, 2 it was called wrongly.
+Forbidden: doing the work of a command; importing a command's room before it was chosen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from torchvk_compile.errors import TorchVKError, UsageError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``torchvk`` with these arguments (default: the process's). Returns the exit status."""
+    parsed = _parser().parse_args(arguments)
+    try:
+        parsed.run(parsed)
+    except UsageError as error:
+        return _complain(parsed.command, error, status=2)
+    except (TorchVKError, OSError) as error:
+        return _complain(parsed.command, error, status=1)
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _complain(command: str, error: Exception, status: int) -> int:
+    print(f"torchvk {command}: {error}", file=sys.stderr)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="torchvk", description="PyTorch on any GPU with a Vulkan driver."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_demo(commands)
+    return parser
+
+
+def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "train a digit classifier on Vulkan and compare it with the CPU"
+    demo = commands.add_parser("demo", help=text, description=text[0].upper() + text[1:] + ".")
+    demo.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="directory with MNIST's IDX files, gzipped or not (default: scikit-learn's digits)",
+    )
+    demo.add_argument("--epochs", type=_positive, metavar="N", help="passes over the data")
+    demo.add_argument(
+        "--batch-size", type=_positive, default=64, metavar="N", help="images per step (64)"
+    )
+    demo.add_argument("--device", default="vk", help="vk, or vk:1 for the second GPU, …")
+    demo.add_argument("--json", type=Path, metavar="FILE", help="write the results there, too")
+    demo.add_argument(
+        "--dump-shaders", type=Path, metavar="DIR", help="keep the generated Slang and SPIR-V there"
+    )
+    demo.set_defaults(run=_run_demo)
+
+
+def _run_demo(parsed: argparse.Namespace) -> None:
+    from torchvk_compile.demo import DemoOptions, run
+
+    run(
+        DemoOptions(
+            data=parsed.data,
+            epochs=parsed.epochs,
+            batch_size=parsed.batch_size,
+            device=parsed.device,
+            json=parsed.json,
+            dump_shaders=parsed.dump_shaders,
+        )
+    )
+
+
+def _positive(text: str) -> int:
+    value = int(text) if text.isdecimal() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return value
