@@ -44,12 +44,13 @@ def run(options: DemoOptions) -> report.DemoResult:
     if there is no device.
     """
     if options.json is not None:
-        report.check_writable(options.json)
+        report.check_writable_file(options.json)
     data = digits.load(options.data)
     device = _chosen_device(options.device)
     default_epochs = next(n for name, n in _DEFAULT_EPOCHS.items() if data.name.startswith(name))
     recipe = Recipe(options.epochs or default_epochs, options.batch_size)
     shaders = options.dump_shaders or config.dump_shaders or cache.directory() / "demo-shaders"
+    report.check_writable_directory(shaders)
     with config.patch(dump_shaders=shaders):
         result = _train_and_measure(data, recipe, device, shaders)
     report.show(result, Console())
@@ -79,10 +80,10 @@ def _train_and_measure(
     }
     cost = compiled.step_cost(data, steps=10)
     properties = torch.vk.get_device_properties(device)
-    steps_per_epoch = len(run.losses) // recipe.epochs
+    steady_epoch_seconds = step_ms["compiled"] / 1e3 * len(run.losses) / recipe.epochs
     return report.DemoResult(
         device=torch.vk.get_device_name(device),
-        driver=f"{properties.driver_name} {properties.driver_info}, Vulkan {properties.api_version}",
+        driver=f"{properties.driver_name} {properties.driver_info}",
         versions=_versions(),
         data=data.name,
         epochs=recipe.epochs,
@@ -96,10 +97,8 @@ def _train_and_measure(
         submissions_per_step=cost.submissions,
         submissions_per_graph_call=cost.submissions_per_graph_call,
         step_ms=step_ms,
-        # What the first epoch, with its ordinary and its smaller last batch, took beyond its steps.
-        compile_seconds=max(
-            0.0, run.epoch_seconds[0] - steps_per_epoch * step_ms["compiled"] / 1e3
-        ),
+        # All compilation is in the first epoch: it has a batch of each size.
+        compile_seconds=max(0.0, run.epoch_seconds[0] - steady_epoch_seconds),
         train_seconds=sum(run.epoch_seconds),
         peak_memory_bytes=peak_memory_bytes,
         shaders=str(shaders.absolute()),

@@ -49,9 +49,8 @@ class DemoResult:
 
 def show(result: DemoResult, console: Console) -> None:
     """Print the result."""
-    table = Table(
-        title=f"{result.data}, {result.epochs} epochs on {result.device}", show_lines=True
-    )
+    title = f"{result.data}, {result.epochs} epochs on {result.device}"
+    table = Table(title=title, show_lines=True)
     table.add_column("")
     table.add_column("Vulkan, torch.compile", justify="right")
     table.add_column("Vulkan, eager", justify="right")
@@ -80,15 +79,28 @@ def show(result: DemoResult, console: Console) -> None:
     console.print(f"Shaders (Slang and SPIR-V): {result.shaders}", highlight=False, soft_wrap=True)
 
 
-def check_writable(path: Path) -> None:
+def check_writable_file(path: Path) -> None:
     """Raise UsageError now rather than lose a result later."""
     if path.is_dir():
-        raise UsageError(f"--json {path}: this is a directory")
+        raise UsageError(f"cannot write {path}: it is a directory")
+    _probe(path.parent, path)
+
+
+def check_writable_directory(directory: Path) -> None:
+    """Create the directory if need be. Raise UsageError if files cannot be written into it."""
     try:
-        with tempfile.TemporaryFile(dir=path.parent):
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write to {directory}: {error.strerror}") from None
+    _probe(directory, directory)
+
+
+def _probe(directory: Path, target: Path) -> None:
+    try:
+        with tempfile.TemporaryFile(dir=directory):
             pass
     except OSError as error:
-        raise UsageError(f"--json {path}: cannot write there: {error.strerror}") from None
+        raise UsageError(f"cannot write {target}: {error.strerror}") from None
 
 
 def write_json(result: DemoResult, path: Path) -> None:

@@ -6,6 +6,7 @@ Forbidden: branches on the device beyond what a user's script would need.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ def build_model(pixels: int, recipe: Recipe) -> nn.Sequential:
     torch.manual_seed(recipe.seed)
     widths = (pixels, *_HIDDEN)
     layers: list[nn.Module] = []
-    for before, after in zip(widths, widths[1:]):
+    for before, after in itertools.pairwise(widths):
         layers += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(widths[-1], _CLASSES))
 
