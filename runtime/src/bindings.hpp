@@ -1,0 +1,19 @@
+// The pieces of the Python module.
+// In: C++ objects. Out: Python classes.
+// Forbidden: logic; a binding converts arguments, releases the GIL and calls.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "dlpack.hpp"
+
+namespace torchvk {
+
+void bind_exceptions(nanobind::module_& module);
+void bind_profile(nanobind::module_& module);
+void bind_device(nanobind::module_& module);
+
+// A "dltensor" capsule that owns `managed` until a consumer takes it.
+nanobind::object make_capsule(dlpack::ManagedTensor* managed);
+
+}  // namespace torchvk

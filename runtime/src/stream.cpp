@@ -1,0 +1,203 @@
+#include "stream.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <thread>
+
+#include "error.hpp"
+
+namespace torchvk {
+namespace {
+
+// Pending transfers are submitted at the latest when they move this much.
+constexpr uint64_t largest_pending_bytes = uint64_t{1} << 20;
+// Transfers that may run side by side without a barrier between them.
+constexpr size_t most_unordered_ranges = 64;
+// Short waits poll: waking a sleeping thread costs more than a small kernel takes.
+constexpr std::chrono::microseconds polling_time{30};
+
+void record_barrier(const LogicalDevice& device, VkCommandBuffer commands,
+                    VkPipelineStageFlags destination_stages, VkAccessFlags destination_access) {
+    VkMemoryBarrier barrier{VK_STRUCTURE_TYPE_MEMORY_BARRIER};
+    barrier.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
+    barrier.dstAccessMask = destination_access;
+    device.vk.vkCmdPipelineBarrier(
+        commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+        destination_stages, 0, 1, &barrier, 0, nullptr, 0, nullptr);
+    device.counters.barriers.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void record_full_barrier(const LogicalDevice& device, VkCommandBuffer commands) {
+    record_barrier(
+        device, commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+        VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_UNIFORM_READ_BIT |
+            VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT);
+}
+
+void record_host_barrier(const LogicalDevice& device, VkCommandBuffer commands) {
+    record_barrier(device, commands, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
+}
+
+Stream::Stream(const LogicalDevice& device) : device_(device) {
+    if (device.profile.null_hardware) return;  // offers no timeline semaphores, and submits nothing
+    VkSemaphoreTypeCreateInfo type{VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO};
+    type.semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE;
+    VkSemaphoreCreateInfo semaphore_info{VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, &type};
+    VkSemaphore semaphore = VK_NULL_HANDLE;
+    VK_CALL(device.vk.vkCreateSemaphore(device.handle, &semaphore_info, nullptr, &semaphore));
+    timeline_ = OwnedSemaphore(device, semaphore);
+
+    VkCommandPoolCreateInfo pool_info{VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO};
+    pool_info.flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT;
+    pool_info.queueFamilyIndex = device.queue_family;
+    VkCommandPool pool = VK_NULL_HANDLE;
+    VK_CALL(device.vk.vkCreateCommandPool(device.handle, &pool_info, nullptr, &pool));
+    pool_ = OwnedCommandPool(device, pool);
+}
+
+Stream::~Stream() = default;
+
+Stream::CommandBuffer Stream::take_command_buffer() {
+    if (!used_.empty() && finished(used_.front().value)) {
+        const CommandBuffer reused = used_.front();
+        used_.pop_front();
+        return reused;
+    }
+    CommandBuffer fresh;
+    VkCommandBufferAllocateInfo info{VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO};
+    info.commandPool = pool_.get();
+    info.level = VK_COMMAND_BUFFER_LEVEL_PRIMARY;
+    info.commandBufferCount = 1;
+    VK_CALL(device_.vk.vkAllocateCommandBuffers(device_.handle, &info, &fresh.handle));
+    return fresh;
+}
+
+VkCommandBuffer Stream::pending_commands(std::span<const AddressRange> ranges) {
+    bool barrier = false;
+    if (pending_.handle == VK_NULL_HANDLE) {
+        const CommandBuffer taken = take_command_buffer();
+        VkCommandBufferBeginInfo begin{VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+        begin.flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
+        VK_CALL(device_.vk.vkBeginCommandBuffer(taken.handle, &begin));
+        pending_ = taken;
+        barrier = true;
+    } else {
+        const auto overlaps = [&](const AddressRange& range) {
+            return std::any_of(unordered_.begin(), unordered_.end(),
+                               [&](const AddressRange& other) {
+                                   return range.begin < other.end && other.begin < range.end;
+                               });
+        };
+        barrier = unordered_.size() >= most_unordered_ranges ||
+                  std::any_of(ranges.begin(), ranges.end(), overlaps);
+    }
+    if (barrier) {
+        record_full_barrier(device_, pending_.handle);
+        unordered_.clear();
+    }
+    unordered_.insert(unordered_.end(), ranges.begin(), ranges.end());
+    return pending_.handle;
+}
+
+uint64_t Stream::finish_transfer(uint64_t bytes) {
+    pending_bytes_ += bytes;
+    if (pending_bytes_ >= largest_pending_bytes) return submit_locked(VK_NULL_HANDLE);
+    return submitted_ + 1;
+}
+
+uint64_t Stream::submit_locked(VkCommandBuffer commands) {
+    std::array<VkCommandBuffer, 2> buffers{};
+    uint32_t count = 0;
+    if (pending_.handle != VK_NULL_HANDLE) {
+        VK_CALL(device_.vk.vkEndCommandBuffer(pending_.handle));
+        buffers[count++] = pending_.handle;
+    }
+    if (commands != VK_NULL_HANDLE) buffers[count++] = commands;
+
+    const uint64_t value = submitted_ + 1;
+    const VkSemaphore semaphore = timeline_.get();
+    VkTimelineSemaphoreSubmitInfo timeline{VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO};
+    timeline.signalSemaphoreValueCount = 1;
+    timeline.pSignalSemaphoreValues = &value;
+    VkSubmitInfo info{VK_STRUCTURE_TYPE_SUBMIT_INFO, &timeline};
+    info.commandBufferCount = count;
+    info.pCommandBuffers = buffers.data();
+    info.signalSemaphoreCount = 1;
+    info.pSignalSemaphores = &semaphore;
+    VK_CALL(device_.vk.vkQueueSubmit(device_.queue, 1, &info, VK_NULL_HANDLE));
+    submitted_ = value;
+    device_.counters.submissions.fetch_add(1, std::memory_order_relaxed);
+    if (pending_.handle != VK_NULL_HANDLE) {
+        used_.push_back({pending_.handle, value});
+        pending_ = {};
+        pending_bytes_ = 0;
+        unordered_.clear();
+    }
+    return value;
+}
+
+uint64_t Stream::submit(VkCommandBuffer commands) {
+    std::vector<std::shared_ptr<const void>> released;  // destroyed after the lock is dropped
+    const std::lock_guard lock(mutex_);
+    released = take_finished_objects();
+    if (device_.profile.null_hardware) return submitted_;
+    return submit_locked(commands);
+}
+
+uint64_t Stream::flush() {
+    const std::lock_guard lock(mutex_);
+    if (pending_.handle != VK_NULL_HANDLE) return submit_locked(VK_NULL_HANDLE);
+    return submitted_;
+}
+
+bool Stream::finished(uint64_t value) {
+    if (device_.profile.null_hardware || value <= completed_.load(std::memory_order_acquire)) {
+        return true;
+    }
+    uint64_t reached = 0;
+    VK_CALL(device_.vk.vkGetSemaphoreCounterValue(device_.handle, timeline_.get(), &reached));
+    uint64_t known = completed_.load(std::memory_order_relaxed);
+    while (known < reached && !completed_.compare_exchange_weak(known, reached)) {
+    }
+    return value <= reached;
+}
+
+void Stream::wait(uint64_t value) {
+    if (finished(value)) return;
+    {
+        const std::lock_guard lock(mutex_);
+        if (value > submitted_) submit_locked(VK_NULL_HANDLE);
+    }
+    const auto give_up = std::chrono::steady_clock::now() + polling_time;
+    while (std::chrono::steady_clock::now() < give_up) {
+        if (finished(value)) return;
+        std::this_thread::yield();
+    }
+    const VkSemaphore semaphore = timeline_.get();
+    VkSemaphoreWaitInfo info{VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO};
+    info.semaphoreCount = 1;
+    info.pSemaphores = &semaphore;
+    info.pValues = &value;
+    VK_CALL(device_.vk.vkWaitSemaphores(device_.handle, &info, UINT64_MAX));
+    finished(value);
+}
+
+void Stream::retire(uint64_t value, std::shared_ptr<const void> object) {
+    if (finished(value)) return;
+    const std::lock_guard lock(mutex_);
+    retired_.push_back({value, std::move(object)});
+}
+
+std::vector<std::shared_ptr<const void>> Stream::take_finished_objects() {
+    std::vector<std::shared_ptr<const void>> objects;
+    while (!retired_.empty() && finished(retired_.front().value)) {
+        objects.push_back(std::move(retired_.front().object));
+        retired_.pop_front();
+    }
+    return objects;
+}
+
+}  // namespace torchvk
