@@ -1,0 +1,75 @@
+"""Telling torch that the device ``vk`` exists. Runs inside ``import torch``, so it must be quick.
+
+In: the entry point ``torch.backends``, or ``import torchvk_compile``. Out: a registered device.
+Forbidden: opening Vulkan, importing the compiler; both wait for the first tensor on ``vk``.
+
+Python can give torch hooks and a device guard for PrivateUse1, but most of their virtual functions
+are fixed in torch's own C++ (torch/csrc/acc/Module.cpp): the guard reports one device, index 0, and
+has no events. docs/device.md lists what that means for users.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+from torch._C import _acc
+from torch.utils import backend_registration
+
+from torchvk_compile.device import physical
+
+DEVICE = "vk"
+
+_registered = False
+
+
+class _Hooks(_acc.PrivateUse1Hooks):
+    """What torch's C++ asks about the device as a whole."""
+
+    def is_built(self) -> bool:
+        return True
+
+    def is_available(self) -> bool:
+        return physical.device_count() > 0
+
+    def has_primary_context(self, device_index: int) -> bool:
+        # torch.accelerator.synchronize() asks this first and skips its own wait, which Python cannot
+        # provide, when the answer is no. So the wait happens here, for that caller only.
+        if sys._getframe(1).f_code is _SYNCHRONIZE:
+            torch.get_device_module(DEVICE).synchronize(device_index)
+            return False
+        return device_index == 0 and physical.is_initialized()
+
+
+class _DeviceGuard(_acc.DeviceGuard):
+    def type_(self) -> object:
+        return torch._C._autograd.DeviceType.PrivateUse1
+
+
+_SYNCHRONIZE = torch.accelerator.synchronize.__code__
+
+
+def register() -> None:
+    """Make ``vk`` a torch device. Calling it again does nothing.
+
+    Raises:
+        RuntimeError: another package has already taken torch's one slot for such a device.
+    """
+    global _registered
+    if _registered:
+        return
+    taken = torch._C._get_privateuse1_backend_name()
+    if taken not in ("privateuseone", DEVICE):
+        raise RuntimeError(
+            f"torch has one slot for an out-of-tree device and it holds {taken!r}. Uninstall that "
+            "package or torchvk-compile, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0 and import just one"
+        )
+    _registered = True
+    from torchvk_compile.device import kernels, module, serialization
+
+    backend_registration._setup_privateuseone_for_python_backend(
+        DEVICE, backend_module=module.backend_module(), hook=_Hooks(), device_guard=_DeviceGuard()
+    )
+    serialization.register()
+    kernels.register_entry_kernels()
+    physical.before_first_open(kernels.register_all_kernels)
