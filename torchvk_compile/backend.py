@@ -1,0 +1,175 @@
+"""`torch.compile(model, backend="torchvk")`: from Dynamo's graphs to compiled plans.
+
+In: FX graphs, from Dynamo or from an eager operator. Out: callables that submit plans. Forbidden: generating code,
+touching torch internals other than through `torch_compat`.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import torch
+
+from torchvk_compile import torch_compat
+from torchvk_compile.errors import TorchVKError, UnsupportedOperatorError
+
+_registration_lock = threading.Lock()
+
+
+def torchvk(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """Compile a Dynamo graph for the vk device its tensors live on.
+
+    A graph whose tensors are all on the CPU is compiled too: it runs on the current vk device, with its inputs
+    uploaded and its outputs downloaded around every call (see `staging`).
+
+    Args:
+        gm: the graph.
+        example_inputs: fake tensors and sizes it was traced with.
+        mode: ``None`` or ``"default"``.
+        options: Inductor options to set for this graph.
+
+    Raises:
+        ValueError: for an unknown mode.
+    """
+    if mode not in (None, "default"):
+        raise ValueError(f'torchvk knows mode "default", not {mode!r}')
+    register_with_inductor()
+    if not any(_device_type(value) == "vk" for value in _graph_values(gm, example_inputs)):
+        from torchvk_compile.staging import compile_staged
+
+        return compile_staged(gm, example_inputs, functools.partial(torchvk, options=options))
+    settings = torch_compat.inductor_settings() | (options or {})
+    return torch_compat.compile_with_autograd(gm, example_inputs, _compile_partition, settings)
+
+
+def compile_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
+    """Compile a functional, decomposed ATen graph, as eager operators bring them.
+
+    Args:
+        gm: the graph; in-place effects are trailing ``aten.copy_`` into placeholders.
+        example_inputs: fake tensors, all of one fake mode.
+
+    Returns:
+        A callable that takes a list of tensors (which it empties) and returns the outputs.
+
+    Raises:
+        UnsupportedOperatorError: when an operator of the graph has no kernel.
+    """
+    register_with_inductor()
+    with (
+        torch_compat.tracing_with(torch_compat.fake_mode_of(example_inputs)),
+        torch_compat.patched_settings()(torch_compat.inductor_settings()),
+        eager_graph(),
+    ):
+        try:
+            gm = torch_compat.run_joint_passes(gm)
+            return _compile_stages(gm, example_inputs, is_inference=True)
+        except Exception as error:
+            raise _plain(error) from None
+
+
+_eager = threading.local()
+
+
+class eager_graph:  # noqa: N801 - used as a context manager, like torch.no_grad
+    """Marks the compilation of an eager operator: it must not contain an op that runs eagerly again."""
+
+    def __enter__(self) -> None:
+        _eager.depth = getattr(_eager, "depth", 0) + 1
+
+    def __exit__(self, *_: object) -> None:
+        _eager.depth -= 1
+
+
+def compiling_eager_operator() -> bool:
+    """Whether this thread is compiling an eager operator."""
+    return getattr(_eager, "depth", 0) > 0
+
+
+def register_with_inductor() -> None:
+    """Tell Dynamo and Inductor about the vk device; happens once, on first use."""
+    with _registration_lock:
+        _register()
+
+
+@functools.cache
+def _register() -> None:
+    torch_compat.check_torch_version()
+    from torchvk_compile.codegen.scheduling import VulkanScheduling
+    from torchvk_compile.codegen.wrapper import PlanWrapperCodegen
+    from torchvk_compile.device_interface import VulkanInterface
+    from torchvk_compile.lowering.graph_check import GraphCheck
+    from torchvk_compile.lowering.registry import register_lowerings
+
+    torch_compat.register_inductor_backend(
+        "vk", VulkanScheduling, PlanWrapperCodegen, VulkanInterface, GraphCheck()
+    )
+    register_lowerings()
+
+
+def _compile_partition(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Any:
+    """Forward or backward graph of AOTAutograd.
+
+    An operator without a kernel makes the compiled graph raise when it is called, so that the user meets
+    `UnsupportedOperatorError` itself and not Dynamo's wrapping of it.
+    """
+    try:
+        return _compile_stages(gm, example_inputs, **kwargs)
+    except Exception as error:
+        plain = _plain(error)
+        if isinstance(plain, UnsupportedOperatorError):
+            return _refusing(plain)
+        raise plain from (None if plain is not error else error.__cause__)
+
+
+def _compile_stages(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Any:
+    from torchvk_compile.host_graph import compile_in_stages, has_host_work
+
+    if not has_host_work(gm):
+        return torch_compat.compile_aten_graph(gm, example_inputs, **kwargs)
+    kwargs["static_input_idxs"] = ()
+    return compile_in_stages(
+        gm, lambda stage, inputs: torch_compat.compile_aten_graph(stage, inputs, **kwargs)
+    )
+
+
+def _refusing(error: UnsupportedOperatorError) -> Callable[[list[Any]], NoReturn]:
+    def refuse(inputs: list[Any]) -> NoReturn:
+        inputs.clear()
+        raise error
+
+    refuse._boxed_call = True  # type: ignore[attr-defined]
+    return refuse
+
+
+def _plain(error: BaseException) -> BaseException:
+    """The exception of ours inside Inductor's wrapping, or the error itself."""
+    inner: BaseException | None = error
+    seen = set()
+    while inner is not None and id(inner) not in seen:
+        if isinstance(inner, TorchVKError):
+            return inner
+        seen.add(id(inner))
+        inner = getattr(inner, "inner_exception", None) or inner.__cause__ or inner.__context__
+    return error
+
+
+def _graph_values(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> list[Any]:
+    values = list(example_inputs)
+    for node in gm.graph.nodes:
+        value = node.meta.get("example_value", node.meta.get("val"))
+        values.extend(value if isinstance(value, (list, tuple)) else [value])
+    return values
+
+
+def _device_type(value: Any) -> str | None:
+    return value.device.type if isinstance(value, torch.Tensor) else None

@@ -1,0 +1,435 @@
+"""One fused kernel: Inductor's loop IR becomes the body of a Slang entry point.
+
+In: loop nodes (through the ops handler), one at a time. Out: Slang source and a `DispatchLine`. Forbidden: choosing
+what is fused (Inductor's scheduler does), knowing how plans are run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch._inductor.codegen.common import CSE, CSEVariable, DeferredLine, IndentedBuffer
+from torch._inductor.codegen.simd import IterationRangesEntry, IterationRangesRoot, SIMDKernel
+from torch._inductor.ops_handler import StoreMode
+from torch._inductor.utils import sympy_subs
+from torch._inductor.virtualized import V
+from torch.utils._sympy.symbol import SymT, free_symbol_is_type
+
+from torchvk_compile.codegen import layout
+from torchvk_compile.codegen.arguments import ArgumentCollector
+from torchvk_compile.codegen.device_profile import current_profile
+from torchvk_compile.codegen.dtypes import compute_dtype, compute_type, literal, storage_type, to_compute, to_storage
+from torchvk_compile.codegen.lanes import LaneAccess, lane_access
+from torchvk_compile.codegen.lines import DispatchLine
+from torchvk_compile.codegen.overrides import SlangOverrides
+from torchvk_compile.codegen.printer import SlangExprPrinter
+from torchvk_compile.codegen.reductions import ReductionCodegen
+from torchvk_compile.codegen.templates import KERNEL_NAME, render
+
+
+class SlangCSE(CSE[CSEVariable, str]):
+    """Common subexpressions, each declared with its type so that the source reads like hand-written code."""
+
+    def generate(self, buffer: IndentedBuffer, expr: Any, **kwargs: Any) -> CSEVariable:
+        dtype = kwargs.get("dtype")
+        self.prefix = f"{compute_type(dtype)} " if dtype is not None else "var "
+        return super().generate(buffer, expr, **kwargs)
+
+
+class SlangKernel(ReductionCodegen, SIMDKernel):
+    """Pointwise and reduction kernels.
+
+    The body is a row of segments. A segment of a reduction kernel is one loop along the reduced elements (or
+    straight code, when every invocation sees at most one of them), or straight code about whole rows. Inside a
+    segment an invocation handles `layout.lanes` consecutive iterations: loads and stores that are consecutive
+    too happen once, as vectors, around a loop over the lanes.
+    """
+
+    overrides = SlangOverrides
+    sexpr = SlangExprPrinter().doprint
+    kexpr = sexpr
+    suffix = ";"
+
+    def __init__(self, tiling: dict[str, sympy.Expr], **kwargs: Any) -> None:
+        self.profile = current_profile()
+        super().__init__(tiling, **kwargs)
+        self.cse = SlangCSE("", self.suffix)
+        self.collector = ArgumentCollector(self)
+        self.modules: set[str] = {"torchvk_memory"}
+        self.prefix = IndentedBuffer()
+        self.lane_indexing = IndentedBuffer()
+        self.vector_loads = IndentedBuffer()
+        self.vector_stores = IndentedBuffer()
+        self.after_loop = IndentedBuffer()
+        self.kept_after_loop: set[CSEVariable] = set()
+        self.layout = layout.pointwise_layout(1)
+
+    # What Inductor asks of a kernel class ------------------------------------------------------------------
+
+    def dtype_to_str(self, dtype: torch.dtype) -> str:
+        return compute_type(dtype)
+
+    def finalize_indexing(self, indices: Sequence[sympy.Expr]) -> None:
+        """Lay the iterations out over the workgroup, now that every access of the kernel is known."""
+        if self.features.is_reduction():
+            self.layout = self._choose_reduction_layout(indices)
+            self.persistent_reduction = self.layout.persistent
+            self._reduction_tree().is_loop = not self.layout.persistent
+            if self.layout.lanes > 1 and not self._lanes_pay(indices):
+                self.layout = dataclasses.replace(self.layout, lanes=1)
+        elif self._lanes_pay(indices):
+            self.layout = layout.pointwise_layout(layout.LANES)
+
+    def require(self, module: str) -> None:
+        """Import a library module (`codegen_templates/lib`) into the kernel's source."""
+        self.modules.add(module)
+
+    # Memory ------------------------------------------------------------------------------------------------
+
+    def load(self, name: str, index: sympy.Expr) -> CSEVariable:
+        dtype = V.graph.get_dtype(name)
+        if (scalar := self.collector.host_scalar(name)) is not None:
+            return self.cse.generate(self.prefix_code(), scalar, dtype=compute_dtype(dtype))
+        pointer = self.args.input(name)
+        index = self.prepare_indexing(index)
+        register = compute_dtype(dtype)
+        if self._load_mask is not None:
+            other = to_storage(dtype, literal(self._load_other, register))
+            raw = f"loadMasked({pointer}, {self.index_to_str(index)}, {self._load_mask}, {other})"
+            return self.cse.generate(self.loads, to_compute(dtype, raw), dtype=register)
+        if free_symbol_is_type(index, SymT.TMP):
+            return self._scalar_load(self.compute, pointer, dtype, index)
+        access = self._lane_access(index)
+        if access is not None and access.contiguous:
+            return self._vector_load(pointer, dtype, index, access)
+        if self._is_row_invariant(index):
+            value = self._scalar_load(self.prefix, pointer, dtype, index)
+            self.kept_after_loop.add(value)
+            return value
+        return self._scalar_load(self.loads, pointer, dtype, index)
+
+    def indirect_load(self, name: str, index: sympy.Expr) -> CSEVariable:
+        # The index is computed in `compute`, so the load follows it there.
+        return self.load(name, index)
+
+    def store(self, name: str, index: sympy.Expr, value: CSEVariable, mode: StoreMode = None) -> None:
+        dtype = V.graph.get_dtype(name)
+        pointer = self.args.output(name)
+        index = self.prepare_indexing(index)
+        text = to_storage(dtype, str(value))
+        if mode is not None:
+            if mode != "atomic_add":
+                raise NotImplementedError(f"store mode {mode!r}")
+            self.require("torchvk_atomics")
+            function = "atomicAddBfloat16" if dtype is torch.bfloat16 else "atomicAdd"
+            operand = str(value) if dtype is torch.bfloat16 else text
+            line = f"{function}({pointer}, {self.index_to_str(index)}, {operand});"
+            self._write_store(name, line)
+            return
+        access = self._lane_access(index)
+        if access is not None and access.contiguous:
+            self._vector_store(name, pointer, dtype, index, text, access)
+            return
+        self._write_store(name, f"store({pointer}, {self.index_to_str(index)}, {text});")
+
+    def check_bounds(self, expr: sympy.Expr, size: sympy.Expr, lower: bool, upper: bool) -> None:
+        """Report an index outside of ``[0, size)`` and continue with 0, so that memory stays intact."""
+        if not (lower or upper):
+            return
+        index, limit = self.index_to_str(expr), self.index_to_str(size)
+        outside = [f"{index} < 0"] if lower else []
+        outside += [f"{index} >= {limit}"] if upper else []
+        condition = " || ".join(outside)
+        if self._load_mask is not None:
+            condition = f"{self._load_mask} && ({condition})"
+        self.require("torchvk_assert")
+        errors, code = self.collector.assertion("index out of range")
+        self.compute.writelines(
+            [
+                f"if ({condition})",
+                "{",
+                f"    reportIndex({errors}, {code}, int64_t({index}), int64_t({limit}));",
+                f"    {index} = 0;",
+                "}",
+            ]
+        )
+
+    def device_assert_async(self, cond: CSEVariable, msg: str) -> None:
+        self.require("torchvk_assert")
+        errors, code = self.collector.assertion(msg)
+        self.compute.writeline(f"if (!{cond}) reportFailure({errors}, {code});")
+
+    def _scalar_load(
+        self, buffer: IndentedBuffer, pointer: str, dtype: torch.dtype, index: sympy.Expr
+    ) -> CSEVariable:
+        raw = f"load({pointer}, {self.index_to_str(index)})"
+        return self.cse.generate(buffer, to_compute(dtype, raw), dtype=compute_dtype(dtype))
+
+    def _vector_load(
+        self, pointer: str, dtype: torch.dtype, index: sympy.Expr, access: LaneAccess
+    ) -> CSEVariable:
+        lanes = self.layout.lanes
+        aligned = "ALIGNED" if access.aligned else "false"
+        raw = (
+            f"loadVector<{storage_type(dtype)}, {lanes}, {aligned}>"
+            f"({pointer}, {self._base_index(index)}, count)"
+        )
+        vector = self.cse.try_get(raw)
+        if vector is None:
+            vector = self.cse.newvar()
+            self.cse.put(raw, vector)
+            self.vector_loads.writeline(f"let {vector} = {raw};")
+        return self.cse.generate(
+            self.loads, to_compute(dtype, f"{vector}[lane]"), dtype=compute_dtype(dtype)
+        )
+
+    def _vector_store(
+        self, name: str, pointer: str, dtype: torch.dtype, index: sympy.Expr, text: str, access: LaneAccess
+    ) -> None:
+        lanes = self.layout.lanes
+        aligned = "ALIGNED" if access.aligned else "false"
+        vector = self.cse.newvar()
+        # A buffer that turns out to be internal to the kernel loses all three lines.
+        self.vector_loads.writeline(DeferredLine(name, f"vector<{storage_type(dtype)}, {lanes}> {vector};"))
+        self.stores.writeline(DeferredLine(name, f"{vector}[lane] = {text};"))
+        line = (
+            f"storeVector<{storage_type(dtype)}, {lanes}, {aligned}>"
+            f"({pointer}, {self._base_index(index)}, {vector}, count);"
+        )
+        if self._rows_may_overhang() and self.features.is_reduction():
+            line = f"if (row_exists) {line}"
+        self.vector_stores.writeline(DeferredLine(name, line))
+
+    def _write_store(self, name: str, line: str) -> None:
+        conditions = []
+        if self.features.is_reduction():
+            if self._rows_may_overhang():
+                conditions.append("row_exists")
+            if not self.inside_reduction:
+                if self.layout.columns > 1:
+                    conditions.append("column == 0")
+            elif self.layout.persistent and self._columns_may_overhang():
+                conditions.append("column_exists")
+        if conditions:
+            line = f"if ({' && '.join(conditions)}) {line}"
+        # What belongs to whole rows is known once the loop is over.
+        whole_row = self.features.is_reduction() and not self.inside_reduction and not self.layout.persistent
+        (self.after_loop if whole_row else self.stores).writeline(DeferredLine(name, line))
+
+    # Lanes -------------------------------------------------------------------------------------------------
+
+    def _lane_tree(self) -> IterationRangesRoot | None:
+        """The dimension whose consecutive iterations the lanes handle, in the current segment."""
+        if self.layout.lanes == 1:
+            return None
+        if not self.features.is_reduction():
+            return self.range_trees[-1]
+        return self._reduction_tree() if self.inside_reduction else None
+
+    def _lane_access(self, index: sympy.Expr) -> LaneAccess | None:
+        tree = self._lane_tree()
+        if tree is None or free_symbol_is_type(index, SymT.TMP):
+            return None
+        return lane_access(self._in_root_terms(index, tree), tree.index_sym(), self.layout.lanes)
+
+    def _lanes_pay(self, indices: Sequence[sympy.Expr]) -> bool:
+        """Whether some access of the kernel becomes a vector and the iterations are enough for it."""
+        tree = self._reduction_tree() if self.features.is_reduction() else self.range_trees[-1]
+        if V.graph.sizevars.optimization_hint(tree.numel, fallback=8192) < layout.LANES:
+            return False
+        accesses = (
+            lane_access(self._in_root_terms(self.simplify_indexing(i), tree), tree.index_sym(), layout.LANES)
+            for i in indices
+            if not free_symbol_is_type(i, SymT.TMP)
+        )
+        return any(access is not None and access.contiguous for access in accesses)
+
+    def _in_root_terms(self, index: sympy.Expr, tree: IterationRangesRoot) -> sympy.Expr:
+        entries = {s: e.expr for s, e in self.range_tree_nodes.items() if e.root is tree}
+        return sympy_subs(index, entries)
+
+    def _base_index(self, index: sympy.Expr) -> str:
+        """The index at the first lane, in terms of the invocation's first iteration."""
+        tree = self._lane_tree()
+        assert tree is not None
+        base = sympy.Symbol(f"{tree.prefix}base", integer=True, nonnegative=True)
+        return self.index_to_str(sympy_subs(self._in_root_terms(index, tree), {tree.index_sym(): base}))
+
+    # Iteration ---------------------------------------------------------------------------------------------
+
+    def codegen_iteration_ranges_entry(self, entry: IterationRangesEntry) -> None:
+        text = self.kexpr(self.rename_indexing(entry.expr))
+        line = f"const {self.index_dtype} {entry.name} = {text};"
+        if entry.is_reduction or not self.features.is_reduction():
+            self.lane_indexing.writeline(line)
+        else:
+            self.indexing_code.writeline(line)
+
+    def prefix_code(self) -> IndentedBuffer:
+        """Where code goes that is the same for all iterations of the segment."""
+        return self.prefix if self.layout.lanes > 1 or self.inside_reduction else self.loads
+
+    def _is_row_invariant(self, index: sympy.Expr) -> bool:
+        """The access is inside a reduction loop and the same in all its iterations."""
+        if not (self.inside_reduction and self.features.is_reduction()) or self.layout.persistent:
+            return False
+        return not any(
+            (entry := self.range_tree_nodes.get(symbol)) is not None and entry.is_reduction
+            for symbol in index.free_symbols
+        )
+
+    def _rows_may_overhang(self) -> bool:
+        """The last workgroup may have rows beyond the last one."""
+        rows = self.layout.rows
+        return not V.graph.sizevars.statically_known_multiple_of(self._row_tree().numel, rows)
+
+    def _columns_may_overhang(self) -> bool:
+        numel = self._reduction_tree().numel
+        return not V.graph.sizevars.statically_known_equals(numel, self.layout.columns)
+
+    def _row_tree(self) -> IterationRangesRoot:
+        return self.range_trees[0]
+
+    def _reduction_tree(self) -> IterationRangesRoot:
+        return self.range_trees[-1]
+
+    def _choose_reduction_layout(self, indices: Sequence[sympy.Expr]) -> layout.WorkgroupLayout:
+        numel, length = self.features.numel, self.features.reduction_numel
+        hint = V.graph.sizevars.optimization_hint
+        return layout.reduction_layout(
+            self.profile,
+            hint(numel, fallback=1024),
+            hint(length, fallback=1024),
+            inner=self._reduces_inner_dimension(indices),
+            static_length=isinstance(length, (int, sympy.Integer)),
+        )
+
+    def _reduces_inner_dimension(self, indices: Sequence[sympy.Expr]) -> bool:
+        """Whether more accesses are consecutive along the reduction than along the rows."""
+        row, column = self._row_tree().index_sym(), self._reduction_tree().index_sym()
+        inner = outer = 0
+        for index in indices:
+            strides = self.get_strides_of_load(self.simplify_indexing(index))
+            along_row, along_column = strides.get(row, 0), strides.get(column, 0)
+            inner += along_column == 1
+            outer += along_row == 1 and along_column not in (0, 1)
+        return inner >= outer
+
+    # Assembly ----------------------------------------------------------------------------------------------
+
+    def codegen_body(self) -> None:
+        """Close the current segment and append it to the body."""
+        pending = (self.loads, self.compute, self.stores, self.vector_loads, self.prefix, self.after_loop)
+        if not any(pending):
+            return
+        reduction = self.features.is_reduction() and self.inside_reduction
+        self.body.splice(self.prefix)
+        if reduction and not self.layout.persistent:
+            self._loop_segment()
+            self.cse.invalidate(self.kept_after_loop)  # type: ignore[arg-type]
+            self._reduction_tree().cache_clear()
+        elif self.layout.lanes > 1 and not self.features.is_reduction():
+            self._lane_segment(self.range_trees[-1])
+        else:
+            for part in (self.lane_indexing, self.loads, self.compute, self.stores):
+                self.body.splice(part)
+        self.body.splice(self.after_loop)
+        for part in (*pending, self.lane_indexing, self.vector_stores):
+            part.clear()
+
+    def _loop_segment(self) -> None:
+        tree, index_type = self._reduction_tree(), self.index_dtype
+        name, lanes = tree.name, self.layout.lanes
+        length = self.collector.extent(tree)
+        variable = f"{tree.prefix}base" if lanes > 1 else name
+        start = f"{index_type}(column)" if lanes == 1 else f"{index_type}(column) * {lanes}"
+        self.body.writeline(
+            f"for ({index_type} {variable} = {start}; {variable} < {length}; "
+            f"{variable} += {self.layout.columns * lanes})"
+        )
+        self.body.writeline("{")
+        with self.body.indent():
+            if lanes > 1:
+                self._lane_segment(tree)
+            else:
+                for part in (self.lane_indexing, self.loads, self.compute, self.stores):
+                    self.body.splice(part)
+        self.body.writeline("}")
+
+    def _lane_segment(self, tree: IterationRangesRoot) -> None:
+        lanes, index_type = self.layout.lanes, self.index_dtype
+        length = self.collector.extent(tree)
+        base = f"{tree.prefix}base"
+        whole = V.graph.sizevars.statically_known_multiple_of(tree.numel, lanes)
+        count = str(lanes) if whole else f"int(min({index_type}({lanes}), {length} - {base}))"
+        self.body.writeline(f"const int count = {count};")
+        self.body.splice(self.vector_loads)
+        self.body.writelines(["[unroll]", f"for (int lane = 0; lane < {lanes}; ++lane)", "{"])
+        with self.body.indent():
+            if not whole:
+                self.body.writeline("if (lane >= count) break;")
+            self.body.writeline(f"const {index_type} {tree.name} = {base} + lane;")
+            for part in (self.lane_indexing, self.loads, self.compute, self.stores):
+                self.body.splice(part)
+        self.body.writeline("}")
+        self.body.splice(self.vector_stores)
+
+    def codegen_kernel(self, name: str | None = None) -> str:
+        """The entry point's source, with a placeholder for its name."""
+        self.codegen_body()
+        reduction, row = self.features.is_reduction(), self._row_tree()
+        column = self._reduction_tree() if reduction else None
+        return render(
+            "loops.slang.j2",
+            kernel=name or KERNEL_NAME,
+            layout=self.layout,
+            reduction=reduction,
+            index_type=self.index_dtype,
+            row_name=row.name,
+            row_base=f"{row.prefix}base",
+            row_count=self.collector.extent(row),
+            folded=self._grid_is_folded(),
+            overhang=self._rows_may_overhang(),
+            column_name=column.name if column else "",
+            column_count=self.collector.extent(column) if column and self.layout.persistent else "",
+            columns_overhang=self.layout.persistent and self._columns_may_overhang(),
+            indexing=self.indexing_code.getvalue(),
+            body=self.body.getvalue(),
+            arguments=self.collector.arguments(),
+        )
+
+    def _rows_per_group(self) -> int:
+        return self.layout.rows * (1 if self.features.is_reduction() else self.layout.lanes)
+
+    def _grid_is_folded(self) -> bool:
+        numel = self._row_tree().numel
+        return not V.graph.sizevars.statically_known_leq(numel, layout.GRID_ROW * self._rows_per_group())
+
+    def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
+        """Put the dispatch of this kernel into the wrapper."""
+        V.graph.wrapper_code.writeline(
+            DispatchLine(
+                wrapper=V.graph.wrapper_code,
+                kernel=name,
+                groups=grid(self._row_tree().numel, self._rows_per_group()),
+                operands=self.collector.operands(),
+                reads=self.collector.reads(),
+                writes=self.collector.writes(),
+            )
+        )
+
+
+def grid(numel: sympy.Expr, per_group: int) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr]:
+    """Workgroups in x, y, z for `numel` rows at `per_group` rows each, folded where x alone could not hold them."""
+    from torch.utils._sympy.functions import CeilDiv, Min
+
+    groups = CeilDiv(sympy.sympify(numel), sympy.Integer(per_group))
+    return (
+        Min(groups, sympy.Integer(layout.GRID_ROW)),
+        CeilDiv(groups, sympy.Integer(layout.GRID_ROW)),
+        sympy.Integer(1),
+    )

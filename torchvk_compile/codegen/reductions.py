@@ -1,0 +1,146 @@
+"""Reductions of a kernel: accumulate along the loop, combine across the invocations of a row.
+
+In: values inside the reduction loop. Out: one result per row, known to all its invocations. Forbidden: memory accesses.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._inductor.codegen.common import CSEVariable
+
+from torchvk_compile.codegen.dtypes import compute_type
+
+if TYPE_CHECKING:
+    from torch._inductor.codegen.common import IndentedBuffer
+
+    from torchvk_compile.codegen.layout import WorkgroupLayout
+
+Value = Any
+
+_REDUCERS = {
+    "sum": "Sum",
+    "prod": "Prod",
+    "xor_sum": "XorSum",
+    "max": "Max",
+    "min": "Min",
+    "argmax": "ArgMax",
+    "argmin": "ArgMin",
+    "welford_reduce": "Welford",
+    "welford_combine": "Welford",
+}
+
+
+class ReductionCodegen:
+    """The part of `SlangKernel` that knows `torchvk_reduce.slang`."""
+
+    layout: WorkgroupLayout
+    prefix: IndentedBuffer
+    compute: IndentedBuffer
+    after_loop: IndentedBuffer
+    kept_after_loop: set[CSEVariable]
+    cse: Any
+
+    def reduction(
+        self, dtype: torch.dtype, src_dtype: torch.dtype, reduction_type: str, value: Value
+    ) -> Value:
+        """Reduce `value` over the reduction dimension.
+
+        Returns:
+            One variable, or a tuple (mean, m2, weight) for the Welford kinds.
+        """
+        key = (src_dtype, reduction_type, value)
+        if key in self.cse.reduction_cache:
+            return self.cse.reduction_cache[key]
+        result = self._reduce(dtype, src_dtype, reduction_type, value)
+        self.cse.reduction_cache[key] = result
+        self.kept_after_loop.update(result if isinstance(result, tuple) else (result,))
+        return result
+
+    def _reduce(
+        self, dtype: torch.dtype, src_dtype: torch.dtype, reduction_type: str, value: Value
+    ) -> Value:
+        if reduction_type == "any":
+            state = self._combined("Any", f"bool({value})", "bool")
+            return self._result(state, torch.bool)
+        if reduction_type not in _REDUCERS:
+            raise NotImplementedError(f"reduction {reduction_type!r}")
+        if reduction_type.startswith("welford"):
+            return self._welford(dtype, reduction_type, value)
+        if reduction_type.startswith("arg"):
+            return self._arg(dtype, src_dtype, reduction_type, value)
+        register = _accumulator(dtype)
+        scalar = compute_type(register)
+        state = self._combined(f"{_REDUCERS[reduction_type]}<{scalar}>", f"{scalar}({value})", scalar)
+        if dtype is torch.bool:
+            return self._result(f"({state} != 0)", torch.bool)
+        return self._result(state, register)
+
+    def _welford(self, dtype: torch.dtype, reduction_type: str, value: Value) -> tuple[CSEVariable, ...]:
+        register = _accumulator(dtype)
+        scalar = compute_type(register)
+        if reduction_type == "welford_reduce":
+            parts = (f"{scalar}({value})", f"{scalar}(0)", f"{scalar}(1)")
+        else:
+            parts = tuple(f"{scalar}({part})" for part in value)
+        fresh = f"{{ {', '.join(parts)} }}"
+        state = self._combined(f"Welford<{scalar}>", fresh, f"Moments<{scalar}>")
+        return tuple(self._result(f"{state}.{field}", register) for field in ("mean", "m2", "weight"))
+
+    def _arg(
+        self, dtype: torch.dtype, src_dtype: torch.dtype, reduction_type: str, value: Value
+    ) -> CSEVariable:
+        if isinstance(value, tuple):
+            value, index = value
+        else:
+            index = self._reduction_tree().name  # type: ignore[attr-defined]
+        scalar = compute_type(_accumulator(src_dtype))
+        fresh = f"{{ {scalar}({value}), int64_t({index}) }}"
+        state = self._combined(f"{_REDUCERS[reduction_type]}<{scalar}>", fresh, f"Indexed<{scalar}>")
+        return self._result(f"{compute_type(dtype)}({state}.index)", dtype)
+
+    def _combined(self, reducer: str, fresh: str, state_type: str) -> str:
+        """Name of the combined state of `fresh` over all iterations of the row."""
+        self.require("torchvk_reduce")  # type: ignore[attr-defined]
+        name = f"acc{next(self._accumulators)}"
+        layout = self.layout
+        if layout.persistent:
+            if self._columns_may_overhang():  # type: ignore[attr-defined]
+                self.compute.writeline(f"{state_type} {name} = {reducer}.identity();")
+                self.compute.writeline(f"if (column_exists) {name} = {fresh};")
+            else:
+                self.compute.writeline(f"{state_type} {name} = {fresh};")
+        else:
+            self.prefix.writeline(f"{state_type} {name} = {reducer}.identity();")
+            self.compute.writeline(f"{name} = {reducer}.combine({name}, {fresh});")
+        if layout.columns > 1:
+            shape = f"{layout.rows}, {layout.columns}"
+            if layout.inner:
+                call = f"reduceRow<{reducer}, {shape}, {layout.subgroup}>"
+            else:
+                call = f"reduceColumn<{reducer}, {shape}>"
+            self._result_code().writeline(f"{name} = {call}({name}, row, column);")
+        return name
+
+    def _result(self, expression: str, dtype: torch.dtype) -> CSEVariable:
+        result = self.cse.newvar(dtype=dtype)
+        self._result_code().writeline(f"const {compute_type(dtype)} {result} = {expression};")
+        return result
+
+    def _result_code(self) -> IndentedBuffer:
+        return self.compute if self.layout.persistent else self.after_loop
+
+    @property
+    def _accumulators(self) -> itertools.count[int]:
+        if not hasattr(self, "_accumulator_ids"):
+            self._accumulator_ids = itertools.count()
+        return self._accumulator_ids
+
+
+def _accumulator(dtype: torch.dtype) -> torch.dtype:
+    """What is accumulated in: float32 for half precision, int32 for bool (which has no order in Slang)."""
+    if dtype in (torch.float16, torch.bfloat16):
+        return torch.float32
+    return torch.int32 if dtype is torch.bool else dtype

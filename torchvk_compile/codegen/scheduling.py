@@ -1,0 +1,92 @@
+"""The vk device's place in Inductor's scheduler.
+
+In: groups of fused nodes. Out: kernels in the wrapper. Forbidden: changing what Inductor decided to fuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._inductor.codegen.common import BackendFeature
+from torch._inductor.codegen.simd import SIMDScheduling
+from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
+from torch._inductor.virtualized import V
+from torch.utils._ordered_set import OrderedSet
+
+from torchvk_compile.codegen.kernel import SlangKernel
+from torchvk_compile.codegen.templates import KERNEL_NAME
+from torchvk_compile.codegen.wrapper import DefinedKernel
+from torchvk_compile.plan.graph_plan import KernelSpec
+
+_LONGEST_NAME = 80
+
+
+class VulkanScheduling(SIMDScheduling):
+    """Groups of loop nodes become `SlangKernel`s."""
+
+    kernel_type = SlangKernel
+
+    @classmethod
+    def get_backend_features(cls, device: torch.device) -> OrderedSet[BackendFeature]:
+        """What Inductor may ask of generated kernels."""
+        return OrderedSet(
+            [
+                BackendFeature.INPLACE_BUFFERS,
+                BackendFeature.MASKED_SCATTER_WITH_INDEX,
+                BackendFeature.TUPLE_REDUCTION,
+                BackendFeature.TRITON_TEMPLATES,
+            ]
+        )
+
+    def define_kernel(self, src_code: str, node_schedule: Sequence[Any], kernel: Any) -> str:
+        """Add a kernel to the graph's module, or find the one that has the same source.
+
+        Returns:
+            The entry point's name.
+        """
+        wrapper = V.graph.wrapper_code
+        if src_code in wrapper.src_to_kernel:
+            return wrapper.src_to_kernel[src_code]
+        nodes = [node for node in node_schedule if hasattr(node, "node")]
+        ops = get_fused_kernel_name(nodes, "original_aten").removeprefix("fused_")
+        name = f"{_identifier(ops)}_{wrapper.next_kernel_suffix()}"
+        wrapper.src_to_kernel[src_code] = name
+        origins, _ = get_kernel_metadata(nodes, wrapper)
+        origin = " ".join(origins.replace("#", " ").split())
+        wrapper.define_slang_kernel(
+            DefinedKernel(
+                spec=KernelSpec(
+                    name=name,
+                    workgroup_size=kernel.layout.workgroup_size,
+                    subgroup_size=kernel.layout.subgroup if kernel.layout.subgroup > 1 else 0,
+                    arguments=kernel.collector.arguments(),
+                    origin=origin,
+                ),
+                source=_comment(origin) + src_code.replace(KERNEL_NAME, name),
+                modules=frozenset(kernel.modules),
+            )
+        )
+        return name
+
+    def codegen_sync(self) -> None:
+        """Plans order themselves; nothing waits inside a graph."""
+
+
+def _identifier(text: str) -> str:
+    cleaned = "".join(c if c.isalnum() or c == "_" else "_" for c in text).strip("_")
+    if len(cleaned) > _LONGEST_NAME:
+        cleaned = cleaned[:_LONGEST_NAME].rstrip("_") + "_etc"
+    return cleaned or "kernel"
+
+
+def _comment(text: str) -> str:
+    """The text as Slang comment lines of at most 110 columns."""
+    lines, line = [], ""
+    for word in text.split():
+        if line and len(line) + len(word) + 1 > 107:
+            lines.append(line)
+            line = ""
+        line = f"{line} {word}".strip()
+    return "".join(f"// {line}\n" for line in [*lines, line] if line)

@@ -1,0 +1,294 @@
+"""Gathering a wrapper's lines into plans: every unbroken row of device work becomes one submission.
+
+In: Inductor's wrapper lines (allocate, dispatch, reuse, free, and host code between them). Out: the same lines with
+each row of device work replaced by one `PlanLine`, and the plans. Forbidden: reordering device work.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+from torch._inductor import ir
+from torch._inductor.codegen.wrapper import (
+    AllocateLine,
+    AssertSizeStrideLine,
+    CommentLine,
+    EnterDeviceContextManagerLine,
+    ExitDeviceContextManagerLine,
+    FreeIfNotReusedLine,
+    FreeLine,
+    NullLine,
+    ReinterpretLine,
+    ReuseLine,
+    SymbolicCallArgLine,
+)
+from torch._inductor.utils import LineContext
+from torch._inductor.virtualized import V
+
+from torchvk_compile.codegen.device_profile import fingerprint
+from torchvk_compile.codegen.lines import BoundOperand, DispatchLine, PlanLine
+from torchvk_compile.plan.graph_plan import (
+    ArenaBuffer,
+    Dispatch,
+    GraphPlan,
+    HostScalar,
+    Operand,
+    OutputBuffer,
+    Size,
+)
+
+if TYPE_CHECKING:
+    from torchvk_compile.codegen.wrapper import PlanWrapperCodegen
+
+_DEVICE_LINES = (DispatchLine, AllocateLine, ReuseLine, ReinterpretLine, FreeIfNotReusedLine, FreeLine)
+_IGNORED_LINES = (NullLine, LineContext, EnterDeviceContextManagerLine, ExitDeviceContextManagerLine)
+
+# Arithmetic on sizes and checks of the graph's inputs need nothing from the device, so they may come first.
+_HOIST_LINES = (SymbolicCallArgLine, AssertSizeStrideLine, CommentLine)
+
+
+def gather_plans(wrapper: PlanWrapperCodegen) -> tuple[list[Any], dict[str, GraphPlan]]:
+    """Replace device work by calls of plans.
+
+    Returns:
+        The new lines, and the plans by the name of the variable that holds them.
+    """
+    lines: list[Any] = []
+    plans: dict[str, GraphPlan] = {}
+    segment: list[Any] = []
+    rest = list(wrapper.lines)
+
+    def close(later: list[Any]) -> None:
+        nonlocal segment
+        if segment:
+            replaced, plan = _Segment(wrapper, segment, later).build(f"plan{len(plans)}")
+            lines.extend(replaced)
+            if plan is not None:
+                plans[f"plan{len(plans)}"] = plan
+            segment = []
+
+    for position, line in enumerate(rest):
+        if isinstance(line, _IGNORED_LINES):
+            continue
+        if isinstance(line, _DEVICE_LINES):
+            segment.append(line)
+        elif isinstance(line, _HOIST_LINES) or _is_comment(line):
+            lines.append(line)
+        else:
+            close(rest[position:])
+            lines.append(line)
+    close([])
+    return lines, plans
+
+
+def _is_comment(line: Any) -> bool:
+    text = getattr(line, "line", line)
+    return isinstance(text, str) and (not text.strip() or text.lstrip().startswith("#"))
+
+
+@dataclasses.dataclass
+class _Storage:
+    """A buffer this segment allocates, under all the names it goes by."""
+
+    node: Any
+    first: int
+    last: int
+    freed: bool = False
+    used: bool = False
+
+
+class _Segment:
+    """One row of device work on its way to a plan.
+
+    Args:
+        wrapper: the wrapper the lines come from.
+        lines: the row.
+        later: the wrapper's lines after the row; empty when the graph's return follows.
+    """
+
+    def __init__(self, wrapper: PlanWrapperCodegen, lines: list[Any], later: list[Any]) -> None:
+        self._wrapper = wrapper
+        self._lines = lines
+        self._ends_graph = not later
+        self._aliases: dict[str, str] = {}
+        self._storages: dict[str, _Storage] = {}
+        self._dispatches: list[DispatchLine] = []
+        self._views: list[Any] = []
+        self._frees: list[Any] = []
+        self._outputs = set(V.graph._get_output_names(wrapper.get_graph_outputs()))
+
+    def build(self, variable: str) -> tuple[list[Any], GraphPlan | None]:
+        """The lines that take the place of the row, and the plan they call (None without dispatches)."""
+        for line in self._lines:
+            self._visit(line)
+        escaping = [name for name, storage in self._storages.items() if self._escapes(name, storage)]
+        # A buffer that no kernel of this row writes is for host code that follows.
+        allocated = [name for name in escaping if not self._storages[name].used]
+        produced = [name for name in escaping if self._storages[name].used]
+        before = [AllocateLine(self._wrapper, self._storages[name].node) for name in allocated]
+        if not self._dispatches:
+            return [*before, *self._views, *self._frees], None
+        plan, call = self._plan(variable, produced)
+        return [*before, call, *self._views, *self._frees], plan
+
+    # Reading the row
+
+    def _visit(self, line: Any) -> None:
+        step = len(self._dispatches)
+        if isinstance(line, DispatchLine):
+            self._dispatches.append(line)
+            for name in (*line.reads, *line.writes):
+                storage = self._storages.get(self._root(name))
+                if storage is not None:
+                    storage.first = step if not storage.used else storage.first
+                    storage.used, storage.last = True, step
+        elif isinstance(line, AllocateLine):
+            self._storages[line.node.get_name()] = _Storage(line.node, step, step)
+        elif isinstance(line, ReuseLine):
+            self._alias(line.reused_as.get_name(), line.node.get_name(), line)
+        elif isinstance(line, ReinterpretLine):
+            self._alias(line.reused_as.get_name(), line.node.get_name(), line)
+        elif isinstance(line, FreeIfNotReusedLine):
+            self._free(line)
+        else:
+            self._frees.append(line)
+
+    def _alias(self, name: str, of: str, line: Any) -> None:
+        self._aliases[name] = of
+        if self._root(name) not in self._storages or name in self._outputs or not self._ends_graph:
+            self._views.append(line)
+
+    def _free(self, line: FreeIfNotReusedLine) -> None:
+        if line.is_reused:
+            return
+        root = self._root(line.node.get_name())
+        if root in self._storages:
+            self._storages[root].freed = True
+        else:
+            self._frees.append(line)
+
+    def _root(self, name: str) -> str:
+        while name in self._aliases:
+            name = self._aliases[name]
+        return name
+
+    def _escapes(self, name: str, storage: _Storage) -> bool:
+        names = {name, *(alias for alias in self._aliases if self._root(alias) == name)}
+        if names & self._outputs:
+            return True
+        return not storage.freed and not self._ends_graph
+
+    # Writing the plan
+
+    def _plan(self, variable: str, produced: list[str]) -> tuple[GraphPlan, PlanLine]:
+        kernels = list(dict.fromkeys(line.kernel for line in self._dispatches))
+        scalars = self._scalars()
+        sizes = _Sizes()
+        steps = tuple(self._step(line, scalars, sizes) for line in self._dispatches)
+        arena = tuple(
+            ArenaBuffer(name, sizes.bytes_of(storage.node), storage.first, storage.last)
+            for name, storage in self._storages.items()
+            if storage.used and name not in produced
+        )
+        outputs = tuple(sizes.output(name, self._storages[name].node) for name in produced)
+        inputs = self._inputs()
+        device = V.graph.get_current_device_or_throw().index or 0
+        graph_name = f"graph{V.graph.graph_id}" if V.graph.graph_id is not None else "graph"
+        plan = GraphPlan(
+            name=f"{graph_name}_{variable}",
+            slang=self._wrapper.slang_module(f"{graph_name}_{variable}", kernels),
+            inputs=inputs,
+            symbols=tuple(sizes.symbols),
+            scalars=tuple(HostScalar(name, dtype) for name, dtype in scalars.values()),
+            arena=arena,
+            outputs=outputs,
+            kernels=tuple(self._wrapper.slang_kernels[kernel].spec for kernel in kernels),
+            steps=steps,
+            fingerprint=fingerprint(device),
+        )
+        call = PlanLine(
+            wrapper=self._wrapper,
+            plan=variable,
+            inputs=inputs,
+            symbols=plan.symbols,
+            scalars=tuple(scalars),
+            outputs=tuple(produced),
+        )
+        return plan, call
+
+    def _scalars(self) -> dict[str, tuple[str, str]]:
+        """Wrapper expression of every host scalar, with the name and dtype it has in the plan."""
+        found: dict[str, tuple[str, str]] = {}
+        for line in self._dispatches:
+            for operand in line.operands:
+                if operand.scalar is not None and operand.scalar[0] not in found:
+                    found[operand.scalar[0]] = (f"scalar{len(found)}", operand.scalar[1])
+        return found
+
+    def _inputs(self) -> tuple[str, ...]:
+        names: dict[str, None] = {}
+        for line in self._dispatches:
+            for operand in line.operands:
+                if operand.buffer is not None and operand.buffer != "errors":
+                    root = self._root(operand.buffer)
+                    if root not in self._storages:
+                        names.setdefault(root)
+        return tuple(names)
+
+    def _step(self, line: DispatchLine, scalars: dict[str, tuple[str, str]], sizes: _Sizes) -> Dispatch:
+        def bind(operand: BoundOperand) -> Operand:
+            if operand.buffer is not None:
+                return Operand(buffer=self._root(operand.buffer))
+            if operand.scalar is not None:
+                return Operand(scalar=scalars[operand.scalar[0]][0])
+            if operand.assertion is not None:
+                return Operand(assertion=operand.assertion)
+            assert operand.value is not None
+            return Operand(value=sizes.size(operand.value))
+
+        x, y, z = (sizes.size(group) for group in line.groups)
+        return Dispatch(
+            kernel=line.kernel,
+            groups=(x, y, z),
+            operands=tuple(bind(operand) for operand in line.operands),
+            reads=self._roots(line.reads),
+            writes=self._roots(line.writes),
+        )
+
+    def _roots(self, names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self._root(name) for name in names))
+
+
+class _Sizes:
+    """Sympy sizes as constants or Python expressions, with the symbols they need."""
+
+    def __init__(self) -> None:
+        self.symbols: dict[str, None] = {}
+
+    def size(self, expression: Any) -> Size:
+        expression = V.graph.sizevars.simplify(sympy.sympify(expression))
+        if expression.is_Integer:
+            return int(expression)
+        for symbol in sorted(expression.free_symbols, key=str):
+            self.symbols.setdefault(str(symbol))
+        return V.graph.wrapper_code.codegen_python_sizevar(expression)
+
+    def bytes_of(self, node: Any) -> Size:
+        itemsize = node.get_dtype().itemsize
+        layout = node.get_output_spec()
+        return self.size(layout.storage_size() * itemsize)
+
+    def output(self, name: str, node: Any) -> OutputBuffer:
+        layout = node.get_output_spec()
+        assert isinstance(layout, ir.Layout), type(layout)
+        dtype: torch.dtype = node.get_dtype()
+        return OutputBuffer(
+            name=name,
+            dtype=str(dtype).removeprefix("torch."),
+            shape=tuple(self.size(s) for s in V.graph.get_allocation_size(node)),
+            strides=tuple(self.size(s) for s in layout.stride),
+        )

@@ -1,0 +1,81 @@
+"""What every graph for a vk device must satisfy before Inductor lowers it.
+
+In: a functional ATen graph. Out: the same graph, or `UnsupportedOperatorError`. Forbidden: rewriting the graph.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._inductor.custom_graph_pass import CustomGraphModulePass
+
+from torchvk_compile import config
+from torchvk_compile.codegen.device_profile import fingerprint, profile_of
+from torchvk_compile.errors import UnsupportedOperatorError
+from torchvk_compile.shaders import template_root
+
+_NEEDED_FEATURE = {torch.float64: ("float64", "shaderFloat64"), torch.complex128: ("float64", "shaderFloat64")}
+
+
+class GraphCheck(CustomGraphModulePass):
+    """Refuses dtypes the device cannot compute with, naming the operator.
+
+    Its `uuid` makes Inductor's FX graph cache tell apart graphs compiled by different versions of TorchVK, for
+    different devices, or under different settings.
+    """
+
+    def __call__(self, graph: torch.fx.GraphModule) -> None:
+        for node in graph.graph.nodes:
+            if node.op != "call_function":
+                continue
+            for value in _tensors(node.meta.get("val")):
+                if value.device.type == "vk":
+                    _check_dtype(node, value)
+
+    def uuid(self) -> Any:
+        from torchvk_compile.device import device_count
+
+        devices = tuple(fingerprint(index) for index in range(device_count()))
+        return (_source_digest(), devices, config.cpu_fallback)
+
+
+def _check_dtype(node: torch.fx.Node, value: torch.Tensor) -> None:
+    needed = _NEEDED_FEATURE.get(value.dtype)
+    if needed is None:
+        return
+    attribute, feature = needed
+    profile = profile_of(value.device.index or 0)
+    if not getattr(profile, attribute):
+        raise UnsupportedOperatorError(
+            str(node.target),
+            dtype=value.dtype,
+            shape=tuple(value.shape),
+            reason=f"{profile.name} has no {feature}",
+        )
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [tensor for item in value for tensor in _tensors(item)]
+    return []
+
+
+def _source_digest() -> str:
+    """Digest of everything that decides what code is generated: this package and the templates."""
+    global _digest
+    if _digest is None:
+        digest = hashlib.sha256()
+        package = Path(__file__).parents[1]
+        for root, pattern in ((package, "**/*.py"), (template_root(), "**/*.j2"), (template_root(), "**/*.slang")):
+            for path in sorted(root.glob(pattern)):
+                digest.update(path.read_bytes())
+        _digest = digest.hexdigest()
+    return _digest
+
+
+_digest: str | None = None

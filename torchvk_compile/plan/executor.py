@@ -1,0 +1,312 @@
+"""Running a `GraphPlan`: shaders, pipelines, argument values, one submission per call.
+
+In: a plan, torch tensors on a vk device and the values of its symbols. Out: torch tensors.
+Forbidden: changing the plan, waiting for the device.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from torchvk_compile import shaders
+from torchvk_compile.plan.graph_plan import ArenaBuffer, GraphPlan, KernelSpec, Operand, OutputBuffer, Size
+from torchvk_compile.plan.hazards import barriers
+from torchvk_compile.plan.memory import plan_arena
+
+ALIGNED_LINE = "static const bool ALIGNED = true;"
+"""The line of a Slang module that promises 16-byte aligned inputs; see `CompiledPlan`."""
+UNALIGNED_LINE = "static const bool ALIGNED = false;"
+
+_ALIGNMENT_MASK = 15
+_ERRORS = "errors"
+
+Scalar = int | tuple[str, int]
+
+
+class CompiledPlan:
+    """A plan bound to one device, ready to run.
+
+    Kernels are compiled for inputs that start at multiples of 16 bytes. Should a call bring another one (a
+    view with an odd storage offset), a second set of pipelines without that promise is made and used for
+    such calls; results are the same.
+
+    Args:
+        plan: what to run.
+        device_index: of the vk device.
+
+    Raises:
+        ShaderCompileError: when the Slang compiler rejects the module.
+        VulkanError: when the driver rejects a pipeline.
+    """
+
+    def __init__(self, plan: GraphPlan, device_index: int) -> None:
+        from torchvk_compile.device import runtime_device, tensor_from_capsule
+
+        self.plan = plan
+        self._device = runtime_device(device_index)
+        self._tensor_from_capsule = tensor_from_capsule
+        self._slots = _Slots(plan)
+        self._aligned = self._build(plan.slang)
+        self._unaligned: Any = None
+        self._bind = functools.lru_cache(maxsize=64)(self._slots.bind)
+        self._static_values = self._slots.bind(()) if not plan.symbols else None
+        self._encoders = self._slots.encoders
+
+    @staticmethod
+    def load(slang: str, plan: str, device_index: int) -> CompiledPlan:
+        """Rebuild from the texts that code generation wrote into the graph's wrapper."""
+        return CompiledPlan(GraphPlan.from_json(plan, slang), device_index)
+
+    def __call__(
+        self,
+        tensors: Sequence[torch.Tensor],
+        symbols: tuple[int, ...] = (),
+        scalars: Sequence[torch.Tensor | int | float] = (),
+    ) -> list[torch.Tensor]:
+        """Submit the plan.
+
+        Args:
+            tensors: the inputs, in the order of `GraphPlan.inputs`, with the strides the plan was made for.
+            symbols: values of `GraphPlan.symbols`.
+            scalars: values of `GraphPlan.scalars`.
+
+        Returns:
+            One tensor per `GraphPlan.outputs`. The call returns once the work is submitted.
+        """
+        addresses = [tensor.data_ptr() for tensor in tensors]
+        runtime_plan = self._aligned
+        for address in addresses:
+            if address & _ALIGNMENT_MASK:
+                runtime_plan = self._unaligned_plan()
+                break
+        values = self._static_values if self._static_values is not None else self._bind(symbols)
+        if scalars:
+            values = values + [encode(s) for encode, s in zip(self._encoders, scalars, strict=True)]
+        return [self._tensor_from_capsule(capsule) for capsule in runtime_plan.run(addresses, values)]
+
+    def _unaligned_plan(self) -> Any:
+        if self._unaligned is None:
+            self._unaligned = self._build(self.plan.slang.replace(ALIGNED_LINE, UNALIGNED_LINE))
+        return self._unaligned
+
+    def _build(self, slang: str) -> Any:
+        names = [kernel.name for kernel in self.plan.kernels]
+        spirv = shaders.compile_module(slang, names, name=self.plan.name)
+        return self._device.build_plan(_runtime_spec(self.plan, self._slots, spirv, self._device.register_assert))
+
+
+class _Slots:
+    """Where the values that are known only when the plan runs sit in the runtime's value list.
+
+    The list holds, in this order: every size expression, the bytes of every output, the offset of every
+    intermediate, the arena's size, and the host scalars. A plan without symbols has all but the last as
+    constants.
+    """
+
+    def __init__(self, plan: GraphPlan) -> None:
+        self.plan = plan
+        self.static = not plan.symbols
+        self._expressions = {text: i for i, text in enumerate(plan.expressions())}
+        self._evaluate = _evaluator(plan.symbols, plan.expressions())
+        self._outputs_at = len(self._expressions)
+        self._arena_at = self._outputs_at + len(plan.outputs)
+        self._scalars_at = 0 if self.static else self._arena_at + len(plan.arena) + 1
+        self.value_count = self._scalars_at + len(plan.scalars)
+        self.encoders = [_scalar_encoder(_scalar_kind(plan, s.name)) for s in plan.scalars]
+        if self.static:
+            layout = self._layout(())
+            self._constants = layout
+
+    def bind(self, symbols: tuple[int, ...]) -> list[int]:
+        """The value list for these symbols, without the host scalars."""
+        return [] if self.static else self._layout(symbols)
+
+    def size(self, size: Size) -> Scalar:
+        if isinstance(size, int):
+            return size
+        return self._at(self._expressions[size])
+
+    def output_bytes(self, index: int) -> Scalar:
+        return self._at(self._outputs_at + index)
+
+    def arena_offset(self, index: int) -> Scalar:
+        return self._at(self._arena_at + index)
+
+    def arena_bytes(self) -> Scalar:
+        return self._at(self._arena_at + len(self.plan.arena))
+
+    def scalar(self, name: str) -> Scalar:
+        names = [s.name for s in self.plan.scalars]
+        return ("value", self._scalars_at + names.index(name))
+
+    def _at(self, index: int) -> Scalar:
+        return self._constants[index] if self.static else ("value", index)
+
+    def _layout(self, symbols: tuple[int, ...]) -> list[int]:
+        values = [int(v) for v in self._evaluate(*symbols)]
+
+        def known(size: Size) -> int:
+            return size if isinstance(size, int) else values[self._expressions[size]]
+
+        outputs = [_output_bytes(output, known) for output in self.plan.outputs]
+        offsets, total = plan_arena(
+            [known(buffer.nbytes) for buffer in self.plan.arena],
+            [(buffer.first, buffer.last) for buffer in self.plan.arena],
+        )
+        return values + outputs + offsets + [total]
+
+
+def _runtime_spec(
+    plan: GraphPlan, slots: _Slots, spirv: bytes, register_assert: Callable[[str], int]
+) -> dict[str, Any]:
+    """The plan in the form `_runtime.Device.build_plan` takes."""
+    buffers: dict[str, tuple[Any, ...]] = {_ERRORS: ("errors",)}
+    buffers |= {name: ("input", i) for i, name in enumerate(plan.inputs)}
+    buffers |= {output.name: ("output", i) for i, output in enumerate(plan.outputs)}
+    buffers |= {buffer.name: ("arena", slots.arena_offset(i)) for i, buffer in enumerate(plan.arena)}
+    kernels = {kernel.name: (i, kernel) for i, kernel in enumerate(plan.kernels)}
+    flags = barriers(plan.steps, _memory_sharing(plan, slots))
+
+    def arguments(kernel: KernelSpec, operands: tuple[Operand, ...]) -> list[dict[str, Any]]:
+        bound = zip(kernel.arguments, kernel.argument_offsets(), operands, strict=True)
+        result: list[dict[str, Any]] = []
+        for argument, at, operand in bound:
+            if operand.buffer is not None:
+                result.append({"kind": "pointer", "at": at, "buffer": buffers[operand.buffer], "offset": 0})
+            elif operand.scalar is not None:
+                result.append({"kind": argument.kind, "at": at, "value": slots.scalar(operand.scalar)})
+            elif operand.assertion is not None:
+                code = register_assert(f"{operand.assertion} in kernel {kernel.name}")
+                result.append({"kind": argument.kind, "at": at, "value": code})
+            else:
+                assert operand.value is not None, (kernel.name, argument.name)
+                result.append({"kind": argument.kind, "at": at, "value": slots.size(operand.value)})
+        return result
+
+    steps = []
+    for step, barrier in zip(plan.steps, flags, strict=True):
+        index, kernel = kernels[step.kernel]
+        steps.append(
+            {
+                "kind": "dispatch",
+                "kernel": index,
+                "label": kernel.name,
+                "groups": [slots.size(g) for g in step.groups],
+                "barrier": barrier,
+                "arguments": arguments(kernel, step.operands),
+            }
+        )
+    return {
+        "name": plan.name,
+        "input_count": len(plan.inputs),
+        "value_count": slots.value_count,
+        "arena_bytes": slots.arena_bytes(),
+        "outputs": [_output_spec(output, i, slots) for i, output in enumerate(plan.outputs)],
+        "modules": [spirv],
+        "kernels": [
+            {
+                "module": 0,
+                "entry": kernel.name,
+                "subgroup_size": kernel.subgroup_size,
+                "full_subgroups": kernel.subgroup_size > 0,
+                "argument_bytes": kernel.argument_bytes,
+            }
+            for kernel in plan.kernels
+        ],
+        "steps": steps,
+    }
+
+
+def _output_spec(output: OutputBuffer, index: int, slots: _Slots) -> dict[str, Any]:
+    code, bits = dlpack_type(output.dtype)
+    return {
+        "nbytes": slots.output_bytes(index),
+        "shape": [slots.size(s) for s in output.shape],
+        "strides": [slots.size(s) for s in output.strides],
+        "dl_code": code,
+        "dl_bits": bits,
+    }
+
+
+def _memory_sharing(plan: GraphPlan, slots: _Slots) -> Callable[[str, str], bool]:
+    """Whether two intermediates may lie on the same bytes of the arena."""
+    arena: dict[str, tuple[int, ArenaBuffer]] = {b.name: (i, b) for i, b in enumerate(plan.arena)}
+
+    def shares(one: str, other: str) -> bool:
+        if one == other or one not in arena or other not in arena:
+            return False
+        i, a = arena[one]
+        j, b = arena[other]
+        begin, end = slots.arena_offset(i), slots.arena_offset(j)
+        if isinstance(begin, int) and isinstance(end, int):
+            assert isinstance(a.nbytes, int) and isinstance(b.nbytes, int)
+            return begin < end + b.nbytes and end < begin + a.nbytes
+        # Offsets follow from the sizes of each call: buffers with disjoint lifetimes may share bytes.
+        return a.last < b.first or b.last < a.first
+
+    return shares
+
+
+def _output_bytes(output: OutputBuffer, known: Callable[[Size], int]) -> int:
+    shape = [known(s) for s in output.shape]
+    if 0 in shape:
+        return 0
+    extent = 1 + sum((n - 1) * known(stride) for n, stride in zip(shape, output.strides, strict=True))
+    return extent * getattr(torch, output.dtype).itemsize
+
+
+def _evaluator(symbols: Sequence[str], expressions: Sequence[str]) -> Callable[..., tuple[int, ...]]:
+    source = f"lambda {', '.join(symbols)}: ({''.join(text + ', ' for text in expressions)})"
+    return eval(source, {"math": math, "max": max, "min": min, "abs": abs, "int": int})
+
+
+def _scalar_kind(plan: GraphPlan, name: str) -> str:
+    kernels = {kernel.name: kernel for kernel in plan.kernels}
+    for step in plan.steps:
+        for argument, operand in zip(kernels[step.kernel].arguments, step.operands, strict=True):
+            if operand.scalar == name:
+                return argument.kind
+    raise ValueError(f"plan {plan.name}: host scalar {name} is used by no kernel")
+
+
+def _scalar_encoder(kind: str) -> Callable[[Any], int]:
+    if kind == "f32":
+        return lambda value: _bits("<f", "<I", value)
+    if kind == "f64":
+        return lambda value: _bits("<d", "<q", value)
+    return _whole
+
+
+def _bits(number: str, whole: str, value: Any) -> int:
+    value = float(value)
+    try:
+        packed = struct.pack(number, value)
+    except OverflowError:  # beyond float32: rounds to infinity, as a cast does
+        packed = struct.pack(number, math.copysign(math.inf, value))
+    return struct.unpack(whole, packed)[0]
+
+
+def _whole(value: Any) -> int:
+    return int(value)
+
+
+@functools.cache
+def dlpack_type(dtype: str) -> tuple[int, int]:
+    """DLPack's type code and bits for a torch dtype name (codes: dlpack.h, DLDataTypeCode)."""
+    torch_dtype = getattr(torch, dtype)
+    bits = torch_dtype.itemsize * 8
+    if torch_dtype is torch.bool:
+        return 6, bits
+    if torch_dtype is torch.bfloat16:
+        return 4, bits
+    if torch_dtype.is_complex:
+        return 5, bits
+    if torch_dtype.is_floating_point:
+        return 2, bits
+    return (0 if torch_dtype.is_signed else 1), bits

@@ -1,0 +1,143 @@
+"""The one place that touches torch internals which differ between torch versions.
+
+In: TorchVK's own classes and settings. Out: registrations and calls in the form the installed torch understands.
+Forbidden: replacing torch functions, changing global torch configuration.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+OLDEST_SUPPORTED = (2, 11)
+
+
+def check_torch_version() -> None:
+    """Refuse torch releases whose internals are known not to fit.
+
+    Raises:
+        ImportError: naming the installed and the needed version.
+    """
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if version < OLDEST_SUPPORTED:
+        needed = ".".join(map(str, OLDEST_SUPPORTED))
+        raise ImportError(f"TorchVK needs torch >= {needed}; installed is {torch.__version__}")
+
+
+def inductor_settings() -> dict[str, Any]:
+    """Inductor options under which graphs for vk devices are compiled; in force only around those compilations."""
+    wanted: dict[str, Any] = {
+        # Plans place buffers themselves, over the whole graph.
+        "allow_buffer_reuse": False,
+        "memory_planning": False,
+        # One flat row of iterations per kernel; SlangKernel finds the vectors in it.
+        "triton.max_tiles": 1,
+        "triton.coalesce_tiling_analysis": False,
+        "triton.tile_reductions": False,
+        "triton.prefer_nd_tiling": False,
+        "triton.cooperative_reductions": False,
+        "triton.persistent_reductions": True,
+        "triton.mix_order_reduction": False,
+        "triton.multi_kernel": 0,
+        "triton.native_matmul": False,
+        "triton.autotune_at_compile_time": False,
+        "benchmark_harness": False,
+        "benchmark_kernel": False,
+        "combo_kernels": False,
+        "cpp_wrapper": False,
+        "fx_wrapper": False,
+        "graph_partition": False,
+        "freezing": False,
+        "layout_optimization": False,
+        "comprehensive_padding": False,
+        "alignment_asserts": False,
+        # Slang is compiled in this process.
+        "compile_threads": 1,
+    }
+    return {name: value for name, value in wanted.items() if _has_setting(name)}
+
+
+def _has_setting(name: str) -> bool:
+    from torch._inductor import config
+
+    try:
+        operator.attrgetter(name)(config)
+    except AttributeError:
+        return False
+    return True
+
+
+def register_inductor_backend(
+    device: str, scheduling: type, wrapper: type, interface: type, graph_pass: Any
+) -> None:
+    """Make Inductor generate code for a device type.
+
+    Args:
+        device: type name, such as ``"vk"``.
+        scheduling: class of the scheduling.
+        wrapper: class of the wrapper code generator.
+        interface: subclass of torch's `DeviceInterface`.
+        graph_pass: `CustomGraphModulePass` run on every graph for the device; its uuid is part of the FX cache key.
+    """
+    from torch._dynamo.device_interface import register_interface_for_device
+    from torch._inductor.codegen.common import (
+        DeviceOpOverrides,
+        register_backend_for_device,
+        register_device_op_overrides,
+    )
+
+    register_interface_for_device(device, interface)
+    register_device_op_overrides(device, DeviceOpOverrides())
+    register_backend_for_device(device, scheduling, wrapper, device_custom_pass=graph_pass)
+
+
+def compile_with_autograd(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    inner_compile: Callable[..., Any],
+    settings: dict[str, Any],
+) -> Callable[..., Any]:
+    """AOTAutograd and Inductor over a Dynamo graph, with `inner_compile` for forward and backward."""
+    from torch._inductor.compile_fx import compile_fx
+
+    return compile_fx(gm, example_inputs, inner_compile=inner_compile, config_patches=settings)
+
+
+def compile_aten_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Any:
+    """Inductor over a functional ATen graph; returns a callable that takes a list and empties it."""
+    from torch._inductor.compile_fx import compile_fx_inner
+
+    return compile_fx_inner(gm, example_inputs, **kwargs)
+
+
+def run_joint_passes(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Inductor's passes that `compile_fx` runs before partitioning, for graphs that do not come through it."""
+    from torch._inductor.fx_passes.joint_graph import joint_graph_passes
+
+    return joint_graph_passes(gm, torch.device("vk"))
+
+
+@functools.cache
+def patched_settings() -> Callable[..., Any]:
+    """`torch._inductor.config.patch`."""
+    from torch._inductor import config
+
+    return config.patch
+
+
+def fake_mode_of(example_inputs: Sequence[Any]) -> Any:
+    """The FakeTensorMode that the example inputs belong to, or None."""
+    from torch._dynamo.utils import detect_fake_mode
+
+    return detect_fake_mode(list(example_inputs))
+
+
+def tracing_with(fake_mode: Any) -> Any:
+    """Context in which Inductor finds `fake_mode`."""
+    from torch._inductor.virtualized import V
+
+    return V.set_fake_mode(fake_mode)
