@@ -31,6 +31,14 @@ from torchvk_compile.codegen.reductions import ReductionCodegen
 from torchvk_compile.codegen.templates import KERNEL_NAME, render
 
 
+# The library's atomics take the value as it is computed with; these dtypes are stored as something else.
+_ATOMIC_ADD = {
+    torch.float16: "atomicAddHalf",
+    torch.bfloat16: "atomicAddBfloat16",
+    torch.bool: "atomicAddBool",
+}
+
+
 class SlangCSE(CSE[CSEVariable, str]):
     """Common subexpressions, each declared with its type so that the source reads like hand-written code."""
 
@@ -100,7 +108,8 @@ class SlangKernel(ReductionCodegen, SIMDKernel):
         if self._load_mask is not None:
             other = to_storage(dtype, literal(self._load_other, register))
             raw = f"loadMasked({pointer}, {self.index_to_str(index)}, {self._load_mask}, {other})"
-            return self.cse.generate(self.loads, to_compute(dtype, raw), dtype=register)
+            # The mask is computed in `compute`, so the load follows it there.
+            return self.cse.generate(self.compute, to_compute(dtype, raw), dtype=register)
         if free_symbol_is_type(index, SymT.TMP):
             return self._scalar_load(self.compute, pointer, dtype, index)
         access = self._lane_access(index)
@@ -120,16 +129,14 @@ class SlangKernel(ReductionCodegen, SIMDKernel):
         dtype = V.graph.get_dtype(name)
         pointer = self.args.output(name)
         index = self.prepare_indexing(index)
-        text = to_storage(dtype, str(value))
         if mode is not None:
             if mode != "atomic_add":
                 raise NotImplementedError(f"store mode {mode!r}")
             self.require("torchvk_atomics")
-            function = "atomicAddBfloat16" if dtype is torch.bfloat16 else "atomicAdd"
-            operand = str(value) if dtype is torch.bfloat16 else text
-            line = f"{function}({pointer}, {self.index_to_str(index)}, {operand});"
-            self._write_store(name, line)
+            function = _ATOMIC_ADD.get(dtype, "atomicAdd")
+            self._write_store(name, f"{function}({pointer}, {self.index_to_str(index)}, {value});")
             return
+        text = to_storage(dtype, str(value))
         access = self._lane_access(index)
         if access is not None and access.contiguous:
             self._vector_store(name, pointer, dtype, index, text, access)
@@ -227,7 +234,7 @@ class SlangKernel(ReductionCodegen, SIMDKernel):
         if self.layout.lanes == 1:
             return None
         if not self.features.is_reduction():
-            return self.range_trees[-1]
+            return self._row_tree()
         return self._reduction_tree() if self.inside_reduction else None
 
     def _lane_access(self, index: sympy.Expr) -> LaneAccess | None:
@@ -238,7 +245,7 @@ class SlangKernel(ReductionCodegen, SIMDKernel):
 
     def _lanes_pay(self, indices: Sequence[sympy.Expr]) -> bool:
         """Whether some access of the kernel becomes a vector and the iterations are enough for it."""
-        tree = self._reduction_tree() if self.features.is_reduction() else self.range_trees[-1]
+        tree = self._reduction_tree() if self.features.is_reduction() else self._row_tree()
         if V.graph.sizevars.optimization_hint(tree.numel, fallback=8192) < layout.LANES:
             return False
         accesses = (
@@ -333,7 +340,7 @@ class SlangKernel(ReductionCodegen, SIMDKernel):
             self.cse.invalidate(self.kept_after_loop)  # type: ignore[arg-type]
             self._reduction_tree().cache_clear()
         elif self.layout.lanes > 1 and not self.features.is_reduction():
-            self._lane_segment(self.range_trees[-1])
+            self._lane_segment(self._row_tree())
         else:
             for part in (self.lane_indexing, self.loads, self.compute, self.stores):
                 self.body.splice(part)
