@@ -10,19 +10,18 @@ it up and run. Storage offsets and addresses are no part of it.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
-from torchvk_compile.device import physical, random
+from torchvk_compile.device import random
 from torchvk_compile.device.operators import OperatorInfo, operator_info
 
 Runner = Callable[[list[torch.Tensor], tuple[Any, ...], dict[str, Any]], Any]
-"""Runs a compiled call: its tensors in order of appearance, all arguments. Returns the op's results."""
+"""Runs a compiled call: its tensors in order of appearance, then all arguments. Returns the results."""
 
-_MAX_ENTRIES = 8192
+_MAX_RUNNERS = 8192
 
 _runners: dict[tuple[Any, ...], Runner] = {}
 
@@ -39,7 +38,7 @@ def run(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
         RuntimeError, ValueError, …: what torch raises for the same wrong arguments.
     """
     info = operator_info(op)
-    if info.has_generator:
+    if info.generator is not None:
         args, kwargs, generator = info.without_generator(args, kwargs)
         if generator is not None:
             with random.drawn_from(generator):
@@ -53,21 +52,33 @@ def fallback(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
 
 
 def kernel(op: torch._ops.OpOverload) -> Callable[..., Any]:
-    """A kernel for one operator, to be preferred over torch's composite implementation of it."""
+    """A kernel for one operator, registered where torch would prefer a composite implementation."""
+    info = operator_info(op)
+    if info.generator is not None:
+        return lambda *args, **kwargs: run(op, args, kwargs)
+    return lambda *args, **kwargs: _run(op, info, args, kwargs)
 
-    def function(*args: Any, **kwargs: Any) -> Any:
-        return run(op, args, kwargs)
 
-    return function
+def refuse_self_overlap(target: torch.Tensor) -> None:
+    """Raise torch's error for writing to a tensor whose elements share memory."""
+    for extent, stride in zip(target.shape, target.stride(), strict=True):
+        if stride == 0 and extent > 1:
+            raise RuntimeError(
+                "unsupported operation: more than one element of the written-to tensor refers to a "
+                "single memory location. Please clone() the tensor before performing the operation."
+            )
 
 
-def entry_count() -> int:
-    """Number of signatures that run without compiling."""
-    return len(_runners)
+def remember(key: tuple[Any, ...], runner: Runner) -> None:
+    """Let later calls of the signature `key` use `runner`; very old signatures are forgotten."""
+    if len(_runners) >= _MAX_RUNNERS:
+        for old in list(_runners)[: _MAX_RUNNERS // 2]:
+            _runners.pop(old, None)
+    _runners[key] = runner
 
 
 def clear() -> None:
-    """Forget all compiled calls; the shaders stay in the cache on disk."""
+    """Forget all compiled calls (not the shaders on disk)."""
     from torchvk_compile.device import signatures
 
     _runners.clear()
@@ -80,22 +91,40 @@ def _run(
     found: list[torch.Tensor] = []
     parts: list[Any] = [op]
     _describe(args, parts, found)
-    if kwargs:
-        for name, value in kwargs.items():
-            parts.append(name)
-            _describe((value,), parts, found)
-    else:
-        # Without tensors nothing else says where the result lives; with them this is redundant.
-        parts.append(None)
-    if info.mutates and len(found) > 1:
-        aliases = info.aliases(found)
-        if aliases is not None:
-            args, kwargs = info.separated(args, kwargs, found, aliases)
-            return _run(op, info, args, kwargs) if aliases.cloned else _run_aliased(
-                op, info, args, kwargs, tuple(parts) + aliases.pattern
-            )
+    for name, value in kwargs.items():
+        parts.append(name)
+        _describe((value,), parts, found)
+    if info.written and len(found) > 1:
+        storages = [tensor.untyped_storage()._cdata for tensor in found]
+        if len(set(storages)) != len(storages):
+            from torchvk_compile.device import aliasing
+
+            cloned = aliasing.separate(info, args, kwargs)
+            if cloned is not None:
+                return _run(op, info, *cloned)
+            parts.append(aliasing.pattern(found))
     key = tuple(parts)
     runner = _runners.get(key)
     if runner is None:
-        runner = _compile(op, info, args, kwargs, key)
+        from torchvk_compile.device import signatures
+
+        runner = signatures.compile_call(op, info, args, kwargs, found, key)
     return runner(found, args, kwargs)
+
+
+def _describe(values: Iterable[Any], parts: list[Any], found: list[torch.Tensor]) -> None:
+    """Append to `parts` what distinguishes a call, and its tensors to `found`."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+            parts.append((value.dtype, value.shape, value.stride(), value.get_device()))
+        elif isinstance(value, (list, tuple)):
+            parts.append(len(value))
+            _describe(value, parts, found)
+        elif isinstance(value, float):
+            parts.append(value.hex())  # tells -0.0 from 0.0 and finds NaN again
+        elif isinstance(value, complex):
+            parts.append((value.real.hex(), value.imag.hex()))
+        else:
+            # 1, True and 1.0 are equal keys but different calls.
+            parts.append(value if value is None else (type(value), value))

@@ -29,7 +29,7 @@ def _copy(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) -> 
         return self
     if src.shape != self.shape:
         src = src.expand(self.shape)
-    _refuse_self_overlap(self)
+    eager.refuse_self_overlap(self)
     if self.device.type == "cpu":
         _download(self, src)
     elif src.device.type == "cpu":
@@ -103,36 +103,16 @@ def _upload(target: torch.Tensor, source: torch.Tensor) -> None:
 
 
 def _copy_on_device(target: torch.Tensor, source: torch.Tensor) -> None:
-    same_dtype = target.dtype is source.dtype
-    if same_dtype and target.stride() == source.stride():
+    if target.dtype is source.dtype and target.stride() == source.stride():
+        if target.data_ptr() == source.data_ptr():
+            return
         count = tensors.dense_elements(target)
         if count is not None:
-            if target.data_ptr() != source.data_ptr():
-                physical.runtime_device(target.device.index).copy(
-                    target.data_ptr(), source.data_ptr(), count * target.itemsize
-                )
-            return
-    if _share_memory(target, source):
-        if same_dtype and target.stride() == source.stride() and (
-            target.data_ptr() == source.data_ptr()
-        ):
-            return
-        # Elements still to be read must not be overwritten: take the source away first.
-        source = eager.run(_aten.clone.default, (source,), {})
-    eager.run(_aten.copy_.default, (target, source), {})
-
-
-def _share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.untyped_storage()._cdata == other.untyped_storage()._cdata
-
-
-def _refuse_self_overlap(target: torch.Tensor) -> None:
-    for extent, stride in zip(target.shape, target.stride(), strict=True):
-        if stride == 0 and extent > 1:
-            raise RuntimeError(
-                "unsupported operation: more than one element of the written-to tensor refers to a "
-                "single memory location. Please clone() the tensor before performing the operation."
+            physical.runtime_device(target.device.index).copy(
+                target.data_ptr(), source.data_ptr(), count * target.itemsize
             )
+            return
+    eager.run(_aten.copy_.default, (target, source), {})
 
 
 def _copy_from(self: torch.Tensor, dst: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:

@@ -1,0 +1,252 @@
+"""Turning one operator call into a functional, decomposed ATen graph for the compiler.
+
+In: an operator and its arguments, and which sizes and numbers may vary. Out: `OneOpGraph`.
+Forbidden: compiling, running anything on the device, keeping the call's tensors.
+
+The graph is what AOTAutograd would make of a function that calls the operator: views and mutations
+removed, writes to arguments as ``aten.copy_`` into their placeholders at the end, Inductor's
+decompositions applied, every output a tensor of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._dynamo.source import LocalSource
+from torch._inductor.decomposition import select_decomp_table
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    ShapeEnv,
+    StatelessSymbolicContext,
+)
+from torch.utils import _pytree as pytree
+
+from torchvk_compile.device import rewrites
+from torchvk_compile.device.operators import OperatorInfo
+
+_aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operator call taken apart.
+
+    Attributes:
+        op, info: the operator.
+        leaves: all arguments, lists flattened, in order; tensors in the order `eager` found them.
+        spec: how to put `leaves` together again, as (args, kwargs).
+        tensors: positions in `leaves` of the tensors.
+        numbers: positions of Python numbers that can become inputs of the graph.
+    """
+
+    op: torch._ops.OpOverload
+    info: OperatorInfo
+    leaves: list[Any]
+    spec: pytree.TreeSpec
+    tensors: tuple[int, ...]
+    numbers: tuple[int, ...]
+
+    @staticmethod
+    def of(
+        op: torch._ops.OpOverload,
+        info: OperatorInfo,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Call:
+        """Take a call apart."""
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        tensors = tuple(i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor))
+        return Call(op, info, leaves, spec, tensors, rewrites.variable_numbers(op, args, kwargs))
+
+    def with_leaves(self, leaves: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """(args, kwargs) with other leaves."""
+        return pytree.tree_unflatten(leaves, self.spec)
+
+
+@dataclass(frozen=True)
+class OneOpGraph:
+    """A graph and how to call it.
+
+    Attributes:
+        module: the graph; its inputs are the tensors at `slots`, then the varying numbers.
+        example_inputs: fake tensors, one per input, all of one FakeTensorMode.
+        slots: which of the call's tensors are inputs; a view that occurs twice is one input.
+        number_dtype: of the 0-d CPU tensors that carry varying numbers.
+        fresh: for each result of the operator its index among the graph's outputs, or None if
+            the result is a written argument or undefined.
+        fits: whether tensors have the geometry this graph was traced for; None for an exact trace.
+    """
+
+    module: torch.fx.GraphModule
+    example_inputs: list[torch.Tensor]
+    slots: tuple[int, ...]
+    number_dtype: torch.dtype
+    fresh: tuple[int | None, ...]
+    fits: Callable[[Sequence[torch.Tensor]], bool] | None
+
+
+def trace(
+    call: Call,
+    same_view: Sequence[int],
+    dynamic: Sequence[Sequence[bool]] | None,
+    variable: Sequence[int],
+) -> OneOpGraph:
+    """Trace a call.
+
+    Args:
+        call: the call.
+        same_view: for each tensor the index of the first tensor that is the same view.
+        dynamic: for each tensor and dimension whether its size becomes a symbol; None for no symbol.
+        variable: positions in ``call.leaves`` of the numbers that become inputs.
+
+    Raises:
+        whatever torch's shape functions raise for wrong arguments.
+    """
+    slots = tuple(i for i, first in enumerate(same_view) if i == first)
+    shape_env = ShapeEnv()
+    mode = FakeTensorMode(shape_env=shape_env, allow_non_fake_inputs=True)
+    sources = [call.leaves[call.tensors[slot]] for slot in slots]
+    fakes = [
+        _fake(mode, tensor, f"t{i}", dynamic[slot] if dynamic is not None else None)
+        for i, (slot, tensor) in enumerate(zip(slots, sources, strict=True))
+    ]
+    number_dtype = _number_dtype(sources)
+    with mode:
+        numbers = [torch.empty((), dtype=number_dtype, device="cpu") for _ in variable]
+    layout: dict[str, Any] = {}
+
+    def arguments(inputs: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        leaves = list(call.leaves)
+        for index, first in enumerate(same_view):
+            leaves[call.tensors[index]] = inputs[slots.index(first)]
+        for position, number in zip(variable, inputs[len(slots) :], strict=False):
+            leaves[position] = number
+        return call.with_leaves(leaves)
+
+    def function(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        args, kwargs = arguments(inputs)
+        results = rewrites.call(call.op, args, kwargs, dtypes)
+        outputs, layout["fresh"] = _fresh_results(call.info, results)
+        return outputs
+
+    inputs = [*fakes, *numbers]
+    with torch.no_grad(), mode, enable_python_dispatcher():
+        dtypes = _result_dtypes(call, arguments(fakes)) if variable else None
+        module = make_fx(
+            torch.func.functionalize(function), decomposition_table=select_decomp_table()
+        )(*inputs)
+    _own_outputs(module)
+    fits = None if dynamic is None else _guard(shape_env, fakes)
+    return OneOpGraph(module, inputs, slots, number_dtype, layout["fresh"], fits)
+
+
+def resized_outputs(call: Call) -> list[tuple[torch.Tensor, tuple[int, ...]]]:
+    """The ``out=`` tensors of a call that have another shape than the result, with that shape."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    leaves = list(call.leaves)
+    for position in call.tensors:
+        leaves[position] = _fake(mode, leaves[position], "", None)
+    args, kwargs = call.with_leaves(leaves)
+    with torch.no_grad(), mode:
+        call.op(*args, **kwargs)
+    real_args, real_kwargs = call.with_leaves(call.leaves)
+    written = call.info.written_tensors(real_args, real_kwargs)
+    expected = call.info.written_tensors(args, kwargs)
+    return [
+        (real, tuple(fake.shape))
+        for real, fake in zip(written, expected, strict=True)
+        if real.shape != fake.shape
+    ]
+
+
+def _fake(
+    mode: FakeTensorMode, tensor: torch.Tensor, name: str, dynamic: Sequence[bool] | None
+) -> torch.Tensor:
+    shape: Sequence[Any] = tensor.shape
+    strides: Sequence[Any] = tensor.stride()
+    if dynamic is not None and any(dynamic):
+        assert mode.shape_env is not None
+        geometry = torch.empty_strided(tensor.shape, tensor.stride(), device="meta")
+        kinds = [DimDynamic.DUCK if symbol else DimDynamic.STATIC for symbol in dynamic]
+        shape, strides, _ = mode.shape_env.create_symbolic_sizes_strides_storage_offset(
+            geometry, LocalSource(name), symbolic_context=StatelessSymbolicContext(kinds)
+        )
+    with mode:
+        return torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device)
+
+
+def _guard(
+    shape_env: ShapeEnv, fakes: list[torch.Tensor]
+) -> Callable[[Sequence[torch.Tensor]], bool]:
+    guards = shape_env.produce_guards_expression(fakes, ignore_static=False)  # type: ignore[arg-type]
+    if not guards:
+        return lambda tensors: True
+    return lambda tensors: bool(shape_env.evaluate_guards_expression(guards, list(tensors)))
+
+
+def _number_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:
+    wide = any(tensor.dtype in (torch.float64, torch.complex128) for tensor in tensors)
+    return torch.float64 if wide else torch.float32
+
+
+def _result_dtypes(
+    call: Call, arguments: tuple[tuple[Any, ...], dict[str, Any]]
+) -> list[torch.dtype]:
+    """Dtypes of the results as torch's promotion rules have them for Python numbers."""
+    args, kwargs = arguments
+    return [
+        leaf.dtype
+        for leaf in pytree.tree_leaves(call.op(*args, **kwargs))
+        if isinstance(leaf, torch.Tensor)
+    ]
+
+
+def _fresh_results(
+    info: OperatorInfo, results: Any
+) -> tuple[tuple[torch.Tensor, ...], tuple[int | None, ...]]:
+    if len(info.returns) == 0:
+        return (), ()
+    if len(info.returns) == 1 and not isinstance(results, (list, tuple)):
+        results = (results,)
+    # A single Tensor[] result stands for as many fresh results as it has elements.
+    sources = info.returns if len(info.returns) == len(results) else itertools.repeat(None)
+    outputs: list[torch.Tensor] = []
+    fresh: list[int | None] = []
+    for result, source in zip(results, sources, strict=False):
+        if source is None and result is not None:
+            fresh.append(len(outputs))
+            outputs.append(result)
+        else:
+            fresh.append(None)
+    return tuple(outputs), tuple(fresh)
+
+
+def _own_outputs(module: torch.fx.GraphModule) -> None:
+    """Clone outputs that would share memory with an input or another output."""
+    graph = module.graph
+    output = next(iter(graph.find_nodes(op="output")))
+    storages = {
+        node.meta["val"].untyped_storage()._cdata
+        for node in graph.find_nodes(op="placeholder")
+        if isinstance(node.meta.get("val"), torch.Tensor)
+    }
+    results = []
+    for node in output.args[0]:
+        value = node.meta["val"]
+        storage = value.untyped_storage()._cdata
+        if storage in storages:
+            with graph.inserting_before(output):
+                clone = graph.call_function(_aten.clone.default, (node,))
+            clone.meta["val"] = value
+            node = clone
+        storages.add(storage)
+        results.append(node)
+    output.args = (tuple(results),)
+    module.recompile()

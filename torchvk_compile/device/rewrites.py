@@ -1,0 +1,248 @@
+"""How calls are traced whose operator has no decomposition in torch, or whose numbers vary.
+
+In: an operator and its arguments, some numbers replaced by 0-d tensors. Out: its result, in terms of
+operators the compiler lowers. Forbidden: device work; anything but tracing.
+
+``_foreach`` operators become their elements' operators, all in one graph. ``alpha``, ``value`` and
+``weight`` are Python numbers in ATen; the formulas here also take tensors, so that an optimizer's step
+size can change without compiling again. For random operators see `random_rewrites`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from torchvk_compile.device import random_rewrites
+
+_aten = torch.ops.aten
+
+_FOREACH = "_foreach_"
+
+
+@dataclass(frozen=True)
+class _Name:
+    """An overload's name taken apart: ``_foreach_add_.Scalar`` is add, foreach, in place."""
+
+    base: str
+    foreach: bool
+    in_place: bool
+    out: bool
+
+
+@functools.cache
+def _name(op: torch._ops.OpOverload) -> _Name:
+    full = op._schema.name.partition("::")[2]
+    written = [a for a in op._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    out = any(a.kwarg_only for a in written)
+    in_place = bool(written) and not out
+    foreach = full.startswith(_FOREACH)
+    base = full.removeprefix(_FOREACH) if foreach else full
+    return _Name(base.removesuffix("_") if in_place else base, foreach, in_place, out)
+
+
+def variable_numbers(
+    op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[int, ...]:
+    """Positions, among the call's flattened arguments, of floats that may become tensors."""
+    if _name(op).base not in _FORMULAS:
+        return ()
+    positions = []
+    position = 0
+    names = [argument.name for argument in op._schema.arguments]
+    for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
+        for leaf in pytree.tree_leaves(value):
+            if type(leaf) is float and name in _NUMBER_ARGUMENTS:
+                positions.append(position)
+            position += 1
+    return tuple(positions)
+
+
+def varies_every_step(op: torch._ops.OpOverload) -> bool:
+    """Whether an optimizer calls this with another number at every step."""
+    return op._overloadname == "ScalarList" or _name(op).base in ("addcdiv", "addcmul", "lerp")
+
+
+def call(
+    op: torch._ops.OpOverload,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dtypes: Sequence[torch.dtype] | None,
+) -> Any:
+    """Call `op` inside a trace.
+
+    Args:
+        op, args, kwargs: the call.
+        dtypes: dtypes of its results if numbers were replaced by tensors, which may promote
+            differently; None if none were.
+    """
+    random_rule = random_rewrites.RULES.get(op)
+    if random_rule is not None:
+        return random_rule(*args, **kwargs)
+    name = _name(op)
+    if name.foreach:
+        return _foreach(op, name, args, kwargs, dtypes)
+    if dtypes is None:
+        return op(*args, **kwargs)
+    given = _named(op, args, kwargs)
+    target = given["self"] if name.in_place else given.pop("out", None)
+    result = _FORMULAS[name.base](**given)
+    return result.to(dtypes[0]) if target is None else target.copy_(result)
+
+
+def _named(
+    op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    names = [argument.name for argument in op._schema.arguments]
+    return dict(zip(names, args, strict=False)) | kwargs
+
+
+def _foreach(
+    op: torch._ops.OpOverload,
+    name: _Name,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dtypes: Sequence[torch.dtype] | None,
+) -> Any:
+    given = _named(op, args, kwargs)
+    count = len(given["self"])
+    formula = _FORMULAS.get(name.base) or _ELEMENT_FORMULAS.get(name.base)
+    results = []
+    for i in range(count):
+        element = {
+            _ELEMENT_ARGUMENTS.get((name.base, key), _ELEMENT_ARGUMENTS.get(key, key)): (
+                value[i] if isinstance(value, (list, tuple)) else value
+            )
+            for key, value in given.items()
+        }
+        if formula is not None:
+            result = formula(**element)
+        else:
+            result = getattr(_aten, name.base)(*element.values())
+        if dtypes is not None and not name.in_place:
+            result = result.to(dtypes[i])
+        results.append(result)
+    if not name.in_place:
+        return results
+    # All reads come before the first write: lists may share memory.
+    for target, result in zip(given["self"], results, strict=True):
+        target.copy_(result)
+    return ()
+
+
+def _add(self: torch.Tensor, other: Any, alpha: Any = 1) -> torch.Tensor:
+    return self + (other if _is_one(alpha) else other * alpha)
+
+
+def _sub(self: torch.Tensor, other: Any, alpha: Any = 1) -> torch.Tensor:
+    return self - (other if _is_one(alpha) else other * alpha)
+
+
+def _rsub(self: torch.Tensor, other: Any, alpha: Any = 1) -> torch.Tensor:
+    return other - (self if _is_one(alpha) else self * alpha)
+
+
+def _is_one(alpha: Any) -> bool:
+    return isinstance(alpha, (int, float)) and alpha == 1
+
+
+def _mul(self: torch.Tensor, other: Any) -> torch.Tensor:
+    return self * other
+
+
+def _div(self: torch.Tensor, other: Any, rounding_mode: str | None = None) -> torch.Tensor:
+    return torch.div(self, other, rounding_mode=rounding_mode)
+
+
+def _pow(self: Any, exponent: Any) -> torch.Tensor:
+    return torch.pow(self, exponent)
+
+
+def _maximum(self: torch.Tensor, other: Any) -> torch.Tensor:
+    return torch.clamp_min(self, other)
+
+
+def _minimum(self: torch.Tensor, other: Any) -> torch.Tensor:
+    return torch.clamp_max(self, other)
+
+
+def _addcmul(
+    self: torch.Tensor, tensor1: torch.Tensor, tensor2: torch.Tensor, value: Any = 1
+) -> torch.Tensor:
+    return self + (tensor1 * tensor2 if _is_one(value) else value * tensor1 * tensor2)
+
+
+def _addcdiv(
+    self: torch.Tensor, tensor1: torch.Tensor, tensor2: torch.Tensor, value: Any = 1
+) -> torch.Tensor:
+    return self + (tensor1 / tensor2 if _is_one(value) else value * (tensor1 / tensor2))
+
+
+def _lerp(self: torch.Tensor, end: torch.Tensor, weight: Any) -> torch.Tensor:
+    # The two branches of ATen's lerp keep both ends exact (aten/src/ATen/native/Lerp.h).
+    difference = end - self
+    if isinstance(weight, torch.Tensor):
+        near_end = end - difference * (1 - weight)
+        return torch.where(weight.abs() < 0.5, self + weight * difference, near_end)
+    if abs(weight) < 0.5:
+        return self + weight * difference
+    return end - difference * (1 - weight)
+
+
+def _copy(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    return src
+
+
+def _zero(self: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(self)
+
+
+def _norm(self: torch.Tensor, ord: Any = 2, dtype: torch.dtype | None = None) -> torch.Tensor:
+    return torch.linalg.vector_norm(self, ord, dtype=dtype)
+
+
+_FORMULAS: dict[str, Callable[..., torch.Tensor]] = {
+    "add": _add,
+    "sub": _sub,
+    "subtract": _sub,
+    "rsub": _rsub,
+    "mul": _mul,
+    "div": _div,
+    "pow": _pow,
+    "addcmul": _addcmul,
+    "addcdiv": _addcdiv,
+    "lerp": _lerp,
+}
+"""Formulas that hold for numbers and for 0-d tensors in place of them."""
+
+_ELEMENT_FORMULAS: dict[str, Callable[..., torch.Tensor]] = {
+    "copy": _copy,
+    "zero": _zero,
+    "norm": _norm,
+    "maximum": _maximum,
+    "clamp_min": _maximum,
+    "minimum": _minimum,
+    "clamp_max": _minimum,
+}
+"""One element of a ``_foreach`` operator whose plain operator has other arguments or another name."""
+
+_ELEMENT_ARGUMENTS: dict[Any, str] = {
+    "scalar": "other",
+    "scalars": "other",
+    ("addcmul", "scalars"): "value",
+    ("addcdiv", "scalars"): "value",
+    ("lerp", "tensors1"): "end",
+    ("lerp", "weights"): "weight",
+    ("lerp", "scalars"): "weight",
+    ("pow", "scalar"): "exponent",
+}
+"""Names of ``_foreach`` arguments in the formulas, for one operator or for all."""
+
+_NUMBER_ARGUMENTS = frozenset(
+    {"other", "scalar", "scalars", "alpha", "value", "weight", "exponent"}
+)

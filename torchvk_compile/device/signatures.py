@@ -1,0 +1,302 @@
+"""The first call of a signature: check it, trace it, compile it, and decide what may vary later.
+
+In: an operator call that `eager` has not met. Out: a `Runner` for it and for calls like it.
+Forbidden: anything needed on the path of repeated calls.
+
+Calls of one operator with the same dtypes, ranks and fixed arguments form a family. Its first member is
+compiled as it is. When a second one comes, what differs becomes variable: sizes become symbols of the
+graph, floating-point numbers become inputs. So a loop whose last batch is smaller, or whose step size
+changes, compiles twice and then no more.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from torchvk_compile.device import cpu_fallback, eager
+from torchvk_compile.device.operators import OperatorInfo
+from torchvk_compile.errors import UnsupportedOperatorError
+
+_WORKER = "torchvk-eager-compiler"
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """One compiled graph of a family.
+
+    Attributes:
+        fits: whether it serves tensors of another geometry; None for just the one it was made for.
+        floats: the call's floats, with None where the graph takes the number as an input.
+        runner: runs it.
+    """
+
+    fits: Callable[[Sequence[torch.Tensor]], bool] | None
+    floats: tuple[float | None, ...]
+    runner: eager.Runner
+
+    def serves(self, tensors: Sequence[torch.Tensor], floats: Sequence[float]) -> bool:
+        if self.fits is None or not self.fits(tensors):
+            return False
+        return all(
+            own is None or own.hex() == given.hex()
+            for own, given in zip(self.floats, floats, strict=True)
+        )
+
+
+@dataclass
+class _Family:
+    """What calls of one kind have had in common so far, and the graphs made for them."""
+
+    shapes: list[torch.Size]
+    dynamic: list[list[bool]]
+    floats: list[float]
+    variable: list[bool]
+    variants: list[_Variant] = field(default_factory=list)
+
+    def absorb(self, tensors: Sequence[torch.Tensor], floats: Sequence[float]) -> None:
+        """Let everything vary in which this call differs from the family's first one."""
+        for flags, shape, tensor in zip(self.dynamic, self.shapes, tensors, strict=True):
+            for dimension, extent in enumerate(tensor.shape):
+                flags[dimension] |= extent != shape[dimension]
+        for i, value in enumerate(floats):
+            self.variable[i] |= value.hex() != self.floats[i].hex()
+
+
+_families: dict[tuple[Any, ...], _Family] = {}
+_worker: ThreadPoolExecutor | None = None
+_worker_lock = threading.Lock()
+
+
+def compile_call(
+    op: torch._ops.OpOverload,
+    info: OperatorInfo,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    found: list[torch.Tensor],
+    key: tuple[Any, ...],
+) -> eager.Runner:
+    """A runner for the call, remembered under `key` for calls of the same signature.
+
+    Raises:
+        UnsupportedOperatorError: no kernel, and CPU fallbacks are not allowed.
+        RuntimeError, …: what torch raises for such arguments.
+    """
+    _check_devices(info, found)
+    for written in info.written_tensors(args, kwargs):
+        eager.refuse_self_overlap(written)
+    # The compiler gets a thread of its own: no autocast, inference mode, default device or
+    # compilation in progress of the calling thread leaks into the trace.
+    if threading.current_thread().name.startswith(_WORKER):
+        return _compile(op, info, args, kwargs, found, key)
+    return _compiler().submit(_compile, op, info, args, kwargs, found, key).result()
+
+
+def clear() -> None:
+    """Forget all families."""
+    _families.clear()
+
+
+def _compiler() -> ThreadPoolExecutor:
+    global _worker
+    with _worker_lock:
+        if _worker is None:
+            _worker = ThreadPoolExecutor(1, thread_name_prefix=_WORKER)
+        return _worker
+
+
+def _compile(
+    op: torch._ops.OpOverload,
+    info: OperatorInfo,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    found: list[torch.Tensor],
+    key: tuple[Any, ...],
+) -> eager.Runner:
+    from torchvk_compile.device import one_op_graph
+
+    call = one_op_graph.Call.of(op, info, args, kwargs)
+    try:
+        if info.written and (resized := one_op_graph.resized_outputs(call)):
+            for tensor, shape in resized:
+                _resize_output(tensor, shape)
+            return lambda found, args, kwargs: eager.run(op, args, kwargs)
+        runner = _variant(call, found, key).runner
+    except UnsupportedOperatorError as refusal:
+        runner = cpu_fallback.runner(op, info, refusal)
+    eager.remember(key, runner)
+    return runner
+
+
+def _variant(call: Any, found: list[torch.Tensor], key: tuple[Any, ...]) -> _Variant:
+    floats = [call.leaves[position] for position in call.numbers]
+    same_view = _same_view(call.info, found)
+    family_key = _family_key(call, found, same_view)
+    family = _families.get(family_key)
+    first = family is None
+    if family is None:
+        from torchvk_compile.device import rewrites
+
+        family = _families[family_key] = _Family(
+            shapes=[tensor.shape for tensor in found],
+            dynamic=[[False] * tensor.dim() for tensor in found],
+            floats=floats,
+            variable=[rewrites.varies_every_step(call.op)] * len(floats),
+        )
+    else:
+        for variant in family.variants:
+            if variant.serves(found, floats):
+                return variant
+        family.absorb(found, floats)
+    variant = _compiled(call, same_view, None if first else family.dynamic, floats, family.variable)
+    family.variants.append(variant)
+    return variant
+
+
+def _compiled(
+    call: Any,
+    same_view: Sequence[int],
+    dynamic: list[list[bool]] | None,
+    floats: list[float],
+    variable: list[bool],
+) -> _Variant:
+    from torchvk_compile.backend import compile_graph
+    from torchvk_compile.device import one_op_graph
+
+    positions = [p for p, varies in zip(call.numbers, variable, strict=True) if varies]
+    try:
+        graph = one_op_graph.trace(call, same_view, dynamic, positions)
+    except NotImplementedError as error:
+        raise _unsupported(call, error) from error
+    runner = _runner(call, graph, positions, compile_graph(graph.module, graph.example_inputs))
+    kept = tuple(None if varies else f for f, varies in zip(floats, variable, strict=True))
+    return _Variant(graph.fits, kept, runner)
+
+
+def _runner(
+    call: Any, graph: Any, positions: list[int], compiled: Callable[[list[Any]], Sequence[Any]]
+) -> eager.Runner:
+    slots = graph.slots
+    all_tensors = len(slots) == len(call.tensors)
+    numbers = [_path(call, position) for position in positions]
+    number_dtype = graph.number_dtype
+    results = _results(call.info, graph.fresh)
+
+    def run(found: list[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        inputs = found if all_tensors else [found[slot] for slot in slots]
+        for path in numbers:
+            number = torch.scalar_tensor(path(args, kwargs), dtype=number_dtype, device="cpu")
+            inputs.append(number)
+        return results(compiled(inputs), args, kwargs)
+
+    return run
+
+
+def _results(
+    info: OperatorInfo, fresh: Sequence[int | None]
+) -> Callable[[Sequence[torch.Tensor], tuple[Any, ...], dict[str, Any]], Any]:
+    """How to make what the operator returns from the graph's outputs and the written arguments."""
+    if not info.returns:
+        return lambda outputs, args, kwargs: None
+    if all(source is not None for source in info.returns):
+        if len(info.returns) == 1:
+            return lambda outputs, args, kwargs: next(info.written_tensors(args, kwargs))
+        return lambda outputs, args, kwargs: tuple(info.written_tensors(args, kwargs))
+    if len(info.returns) == 1 and info.returns_list:
+        return lambda outputs, args, kwargs: list(outputs)
+    if len(info.returns) == 1:
+        return lambda outputs, args, kwargs: outputs[0]
+    sources = info.returns
+
+    def mixed(
+        outputs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[torch.Tensor | None, ...]:
+        written = info.written_by_name(args, kwargs)
+        return tuple(
+            outputs[index] if index is not None else written.get(source)
+            for index, source in zip(fresh, sources, strict=True)
+        )
+
+    return mixed
+
+
+def _path(call: Any, position: int) -> Callable[[tuple[Any, ...], dict[str, Any]], float]:
+    """How to find the flattened argument at `position` in a call of the same structure."""
+    args, kwargs = call.with_leaves(list(range(len(call.leaves))))
+    for i, value in enumerate(args):
+        if isinstance(value, (list, tuple)):
+            if position in value:
+                j = list(value).index(position)
+                return lambda args, kwargs: args[i][j]
+        elif value == position:
+            return lambda args, kwargs: args[i]
+    for name, value in kwargs.items():
+        if isinstance(value, (list, tuple)):
+            if position in value:
+                j = list(value).index(position)
+                return lambda args, kwargs: kwargs[name][j]
+        elif value == position:
+            return lambda args, kwargs: kwargs[name]
+    raise AssertionError(f"{call.info.name} has no argument {position}")
+
+
+def _same_view(info: OperatorInfo, found: list[torch.Tensor]) -> tuple[int, ...]:
+    from torchvk_compile.device import aliasing
+
+    return aliasing.pattern(found) if info.written else tuple(range(len(found)))
+
+
+def _family_key(
+    call: Any, found: list[torch.Tensor], same_view: tuple[int, ...]
+) -> tuple[Any, ...]:
+    parts: list[Any] = [call.op, str(call.spec), same_view]
+    numbers = frozenset(call.numbers)
+    for position, leaf in enumerate(call.leaves):
+        if isinstance(leaf, torch.Tensor):
+            parts.append((leaf.dtype, leaf.dim(), leaf.get_device(), leaf.is_contiguous()))
+        elif position in numbers:
+            parts.append(float)
+        elif isinstance(leaf, (float, complex)):
+            parts.append(repr(leaf))
+        else:
+            parts.append((type(leaf), leaf))
+    return tuple(parts)
+
+
+def _check_devices(info: OperatorInfo, found: list[torch.Tensor]) -> None:
+    devices = {t.device for t in found if t.dim() > 0 or t.device.type != "cpu"}
+    if len(devices) > 1:
+        names = " and ".join(sorted(map(str, devices), reverse=True))
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but found at least two devices, {names}! "
+            f"(in {info.name})"
+        )
+
+
+def _resize_output(tensor: torch.Tensor, shape: tuple[int, ...]) -> None:
+    if tensor.numel() > 0:
+        warnings.warn(
+            "An output with one or more elements was resized since it had shape "
+            f"{list(tensor.shape)}, which does not match the required output shape {list(shape)}. "
+            "This behavior is deprecated, and in a future PyTorch release outputs will not be resized "
+            "unless they have zero elements. You can explicitly reuse an out tensor t by resizing it, "
+            "inplace, to zero elements with t.resize_(0).",
+            stacklevel=2,
+        )
+    tensor.resize_(shape)
+
+
+def _unsupported(call: Any, error: BaseException) -> UnsupportedOperatorError:
+    first = next((leaf for leaf in call.leaves if isinstance(leaf, torch.Tensor)), None)
+    return UnsupportedOperatorError(
+        call.info.name,
+        dtype=None if first is None else first.dtype,
+        shape=None if first is None else first.shape,
+        reason=str(error).splitlines()[0] if str(error) else type(error).__name__,
+    )
