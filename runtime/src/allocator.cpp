@@ -121,7 +121,7 @@ bool Allocator::fits_budget(uint64_t bytes, std::string& reason) const {
     // Beyond the budget a discrete GPU would not fail but page over the bus. Where the GPU shares
     // the host's memory the budget is only a hint.
     if (kind_ == MemoryKind::device && device_.profile.device_type == "discrete" &&
-        device_.profile.memory_budget) {
+        device_.profile.memory_budget && !device_.profile.null_hardware) {
         const uint64_t free = free_in_budget(heap_index());
         if (bytes > free) {
             reason = "the operating system leaves this process " + readable_bytes(free) + " more";

@@ -3,9 +3,11 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"
+#include "parse_plan.hpp"
 #include "registry.hpp"
 
 namespace nb = nanobind;
@@ -47,14 +49,64 @@ void fill(Device& device, uint64_t address, uint64_t nbytes, nb::bytes pattern) 
     device.fill(address, nbytes, {data, pattern.size()});
 }
 
+std::shared_ptr<Plan> build_plan(Device& device, const nb::dict& spec) {
+    PlanSpec plan = parse_plan(spec);
+    const nb::gil_scoped_release released;
+    return device.build_plan(std::move(plan));
+}
+
+nb::list pipeline_statistics(Device& device, const nb::bytes& spirv, const std::string& entry,
+                             uint32_t subgroup_size) {
+    const std::vector<uint32_t> words = parse_spirv(spirv);
+    std::vector<ExecutableReport> reports;
+    {
+        const nb::gil_scoped_release released;
+        reports = device.pipeline_statistics(words, entry, subgroup_size);
+    }
+    nb::list list;
+    for (const ExecutableReport& report : reports) {
+        nb::dict dict;
+        dict["name"] = report.name;
+        dict["subgroup_size"] = report.subgroup_size;
+        dict["statistics"] = report.statistics;
+        dict["representations"] = report.representations;
+        list.append(dict);
+    }
+    return list;
+}
+
+nb::list take_timings(Device& device) {
+    std::vector<Timing> timings;
+    {
+        const nb::gil_scoped_release released;
+        timings = device.take_timings();
+    }
+    nb::list list;
+    for (const Timing& timing : timings) {
+        list.append(nb::make_tuple(timing.plan, timing.step, timing.start_ns, timing.duration_ns));
+    }
+    return list;
+}
+
+nb::list run_plan(Plan& plan, const std::vector<uint64_t>& inputs,
+                  const std::vector<int64_t>& values) {
+    std::vector<TensorPointer> outputs;
+    {
+        const nb::gil_scoped_release released;
+        outputs = plan.run(inputs, values);
+    }
+    nb::list capsules;
+    for (TensorPointer& output : outputs)
+        capsules.append(make_capsule(std::move(output)));
+    return capsules;
+}
+
 }  // namespace
 
-nb::object make_capsule(dlpack::ManagedTensor* managed) {
-    PyObject* capsule = PyCapsule_New(managed, capsule_name, destroy_capsule);
-    if (capsule == nullptr) {
-        managed->deleter(managed);
-        throw nb::python_error();
-    }
+nb::object make_capsule(TensorPointer tensor) {
+    PyObject* capsule = PyCapsule_New(tensor.get(), capsule_name, destroy_capsule);
+    if (capsule == nullptr) throw nb::python_error();
+    static_cast<void>(tensor.release());  // now the capsule's
     return nb::steal(capsule);
 }
 
@@ -68,6 +120,14 @@ void bind_device(nb::module_& module) {
             return Registry::get().device(index, pipeline_cache_path.value_or(""));
         },
         "index"_a, "pipeline_cache_path"_a = nb::none(), WithoutGil());
+
+    nb::class_<Plan>(module, "Plan")
+        .def_prop_ro("name", [](const Plan& self) { return self.compiled().name(); })
+        .def_prop_ro("dispatch_count",
+                     [](const Plan& self) { return self.compiled().dispatch_count(); })
+        .def_prop_ro("barrier_count",
+                     [](const Plan& self) { return self.compiled().barrier_count(); })
+        .def("run", &run_plan, "inputs"_a, "values"_a);
 
     nb::class_<Device>(module, "Device")
         .def_prop_ro("profile", [](const Device& self) { return self.profile(); })
@@ -90,6 +150,12 @@ void bind_device(nb::module_& module) {
         .def("fill", &fill, "address"_a, "nbytes"_a, "pattern_bytes"_a)
         .def("synchronize", &Device::synchronize, WithoutGil())
         .def("query", &Device::query, WithoutGil())
+        .def("build_plan", &build_plan, "spec"_a)
+        .def("pipeline_statistics", &pipeline_statistics, "spirv"_a, "entry"_a,
+             "subgroup_size"_a = 0)
+        .def("save_pipeline_cache", &Device::save_pipeline_cache, WithoutGil())
+        .def("set_profiling", &Device::set_profiling, "enabled"_a)
+        .def("take_timings", &take_timings)
         .def("register_assert", &Device::register_assert, "message"_a)
         .def("memory_stats", &Device::memory_statistics)
         .def("reset_peak_memory_stats", &Device::reset_peak_memory_statistics)

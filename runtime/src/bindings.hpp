@@ -13,7 +13,7 @@ void bind_exceptions(nanobind::module_& module);
 void bind_profile(nanobind::module_& module);
 void bind_device(nanobind::module_& module);
 
-// A "dltensor" capsule that owns `managed` until a consumer takes it.
-nanobind::object make_capsule(dlpack::ManagedTensor* managed);
+// A "dltensor" capsule that owns the tensor until a consumer takes it.
+nanobind::object make_capsule(TensorPointer tensor);
 
 }  // namespace torchvk

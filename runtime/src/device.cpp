@@ -7,25 +7,61 @@
 
 namespace torchvk {
 
-Device::Parts::Parts(const PhysicalDevice& physical)
+Plan::Plan(std::shared_ptr<Device> device, std::shared_ptr<CompiledPlan> compiled)
+    : device_(std::move(device)), compiled_(std::move(compiled)) {}
+
+Plan::~Plan() {
+    device_->retire(std::move(compiled_));
+}
+
+std::vector<TensorPointer> Plan::run(std::span<const uint64_t> inputs,
+                                     std::span<const int64_t> values) {
+    return device_->run(*compiled_, inputs, values);
+}
+
+Device::Parts::Parts(const PhysicalDevice& physical, const std::string& pipeline_cache_path)
     : device(physical),
       stream(device),
       memory(
           std::make_shared<Allocator>(device, MemoryKind::device, [this] { stream.wait_all(); })),
       tables(std::make_shared<Allocator>(device, MemoryKind::table, [this] { stream.wait_all(); })),
       transfers(device, stream, *memory),
-      assertions(*tables) {}
+      assertions(*tables),
+      pipeline_cache(device, pipeline_cache_path),
+      pipelines(device, pipeline_cache),
+      recordings(device, pipelines.set_layout()),
+      profiler(device) {}
 
 Device::Parts::~Parts() {
+    for (const std::shared_ptr<CompiledPlan>& plan : live_plans())
+        plan->close();
+    stream.drop_retired();
     // Tensors may outlive the device; their blocks then refer to a closed allocator.
     memory->close();
     tables->close();
 }
 
-Device::Device(std::shared_ptr<Instance> instance, const PhysicalDevice& physical)
+PlanContext Device::Parts::plan_context() {
+    return {device, stream, *memory, *tables, assertions, pipelines, recordings, profiler};
+}
+
+std::vector<std::shared_ptr<CompiledPlan>> Device::Parts::live_plans() {
+    const std::lock_guard lock(plans_mutex);
+    std::vector<std::shared_ptr<CompiledPlan>> live;
+    std::erase_if(plans, [&](const std::weak_ptr<CompiledPlan>& plan) {
+        std::shared_ptr<CompiledPlan> strong = plan.lock();
+        const bool gone = !strong;
+        if (strong) live.push_back(std::move(strong));
+        return gone;
+    });
+    return live;
+}
+
+Device::Device(std::shared_ptr<Instance> instance, const PhysicalDevice& physical,
+               const std::string& pipeline_cache_path)
     : instance_(std::move(instance)),
       profile_(physical.profile),
-      parts_(std::make_unique<Parts>(physical)) {}
+      parts_(std::make_unique<Parts>(physical, pipeline_cache_path)) {}
 
 Device::~Device() {
     close();
@@ -51,10 +87,10 @@ auto Device::guarded(Function&& function) {
     }
 }
 
-dlpack::ManagedTensor* Device::empty(TensorLayout layout, uint64_t bytes) {
+TensorPointer Device::empty(TensorLayout layout, uint64_t bytes) {
     return guarded([&](Parts& parts) {
         Block block = bytes == 0 ? Block() : parts.memory->allocate(bytes);
-        return make_managed_tensor(std::move(block), std::move(layout), profile_.index);
+        return make_tensor(std::move(block), std::move(layout), profile_.index);
     });
 }
 
@@ -86,6 +122,60 @@ void Device::synchronize() {
 
 bool Device::query() {
     return guarded([&](Parts& parts) { return parts.stream.finished(parts.stream.flush()); });
+}
+
+std::shared_ptr<Plan> Device::build_plan(PlanSpec spec) {
+    return guarded([&](Parts& parts) {
+        auto compiled = std::make_shared<CompiledPlan>(parts.plan_context(), std::move(spec));
+        {
+            const std::lock_guard lock(parts.plans_mutex);
+            std::erase_if(parts.plans, [](const auto& plan) { return plan.expired(); });
+            parts.plans.push_back(compiled);
+        }
+        return std::make_shared<Plan>(shared_from_this(), std::move(compiled));
+    });
+}
+
+std::vector<TensorPointer> Device::run(CompiledPlan& plan, std::span<const uint64_t> inputs,
+                                       std::span<const int64_t> values) {
+    return guarded([&](Parts&) { return plan.run(inputs, values); });
+}
+
+void Device::retire(std::shared_ptr<CompiledPlan> plan) noexcept {
+    if (in_forked_child()) return;
+    const std::shared_lock lock(lifetime_);
+    if (!parts_ || lost_) return;
+    try {
+        const uint64_t value = plan->last_value();
+        parts_->stream.retire(value, std::move(plan));
+    } catch (const std::exception&) {
+        // The device was lost meanwhile: destroying the plan now is as good as later.
+    }
+}
+
+std::vector<ExecutableReport> Device::pipeline_statistics(std::span<const uint32_t> spirv,
+                                                          const std::string& entry,
+                                                          uint32_t subgroup_size) {
+    return guarded(
+        [&](Parts& parts) { return parts.pipelines.report(spirv, entry, subgroup_size); });
+}
+
+void Device::save_pipeline_cache() {
+    guarded([&](Parts& parts) { parts.pipeline_cache.save(); });
+}
+
+void Device::set_profiling(bool enabled) {
+    guarded([&](Parts& parts) { parts.profiler.set_enabled(enabled); });
+}
+
+std::vector<Timing> Device::take_timings() {
+    return guarded([&](Parts& parts) {
+        parts.stream.wait_all();
+        for (const std::shared_ptr<CompiledPlan>& plan : parts.live_plans()) {
+            plan->read_timestamps();
+        }
+        return parts.profiler.take();
+    });
 }
 
 uint32_t Device::register_assert(const std::string& message) {
@@ -150,7 +240,10 @@ void Device::close() noexcept {
     const std::unique_lock lock(lifetime_);
     if (!parts_) return;
     try {
-        if (!lost_) parts_->stream.wait_all();
+        if (!lost_) {
+            parts_->stream.wait_all();
+            if (parts_->device.counters.pipelines_created != 0) parts_->pipeline_cache.save();
+        }
     } catch (const std::exception&) {
         // A device that fails now is being given up anyway.
     }

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <shared_mutex>
 #include <string>
 
@@ -15,14 +16,40 @@
 #include "dlpack.hpp"
 #include "error.hpp"
 #include "logical_device.hpp"
+#include "pipeline.hpp"
+#include "pipeline_cache.hpp"
+#include "plan.hpp"
+#include "profiler.hpp"
+#include "recording.hpp"
 #include "stream.hpp"
 #include "transfer.hpp"
 
 namespace torchvk {
 
-class Device {
+class Device;
+
+// What Python sees as `Plan`: a compiled plan and the device that it belongs to.
+class Plan {
   public:
-    Device(std::shared_ptr<Instance> instance, const PhysicalDevice& physical);
+    Plan(std::shared_ptr<Device> device, std::shared_ptr<CompiledPlan> compiled);
+    ~Plan();
+    Plan(const Plan&) = delete;
+    Plan& operator=(const Plan&) = delete;
+
+    std::vector<TensorPointer> run(std::span<const uint64_t> inputs,
+                                   std::span<const int64_t> values);
+    const CompiledPlan& compiled() const { return *compiled_; }
+
+  private:
+    const std::shared_ptr<Device> device_;
+    std::shared_ptr<CompiledPlan> compiled_;
+};
+
+class Device : public std::enable_shared_from_this<Device> {
+  public:
+    // `pipeline_cache_path` may be empty: pipelines are then compiled anew in every process.
+    Device(std::shared_ptr<Instance> instance, const PhysicalDevice& physical,
+           const std::string& pipeline_cache_path);
     ~Device();
     Device(const Device&) = delete;
     Device& operator=(const Device&) = delete;
@@ -30,13 +57,21 @@ class Device {
     const DeviceProfile& profile() const { return profile_; }
     bool lost() const { return lost_; }
 
-    dlpack::ManagedTensor* empty(TensorLayout layout, uint64_t bytes);
+    TensorPointer empty(TensorLayout layout, uint64_t bytes);
     void upload(uint64_t destination, const std::byte* source, uint64_t bytes);
     void download(uint64_t source, std::byte* destination, uint64_t bytes);
     void copy(uint64_t destination, uint64_t source, uint64_t bytes);
     void fill(uint64_t destination, uint64_t bytes, std::span<const std::byte> pattern);
     void synchronize();
     bool query();
+
+    std::shared_ptr<Plan> build_plan(PlanSpec spec);
+    std::vector<ExecutableReport> pipeline_statistics(std::span<const uint32_t> spirv,
+                                                      const std::string& entry,
+                                                      uint32_t subgroup_size);
+    void save_pipeline_cache();
+    void set_profiling(bool enabled);
+    std::vector<Timing> take_timings();
 
     uint32_t register_assert(const std::string& message);
     std::map<std::string, uint64_t> memory_statistics();
@@ -54,8 +89,12 @@ class Device {
   private:
     // What lives between opening and close(). Declaration order is construction order.
     struct Parts {
-        Parts(const PhysicalDevice& physical);
+        Parts(const PhysicalDevice& physical, const std::string& pipeline_cache_path);
         ~Parts();
+
+        PlanContext plan_context();
+        // Plans that are still alive; forgets the others.
+        std::vector<std::shared_ptr<CompiledPlan>> live_plans();
 
         LogicalDevice device;
         Stream stream;
@@ -63,7 +102,19 @@ class Device {
         std::shared_ptr<Allocator> tables;
         Transfers transfers;
         Assertions assertions;
+        PipelineCache pipeline_cache;
+        PipelineFactory pipelines;
+        RecordingPool recordings;
+        Profiler profiler;
+        std::mutex plans_mutex;
+        std::vector<std::weak_ptr<CompiledPlan>> plans;
     };
+
+    friend class Plan;
+    std::vector<TensorPointer> run(CompiledPlan& plan, std::span<const uint64_t> inputs,
+                                   std::span<const int64_t> values);
+    // Keeps a plan that nobody needs any more until the GPU has finished it.
+    void retire(std::shared_ptr<CompiledPlan> plan) noexcept;
 
     // Runs `function(Parts&)`; notices a lost device.
     template <typename Function>

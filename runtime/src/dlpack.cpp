@@ -17,7 +17,7 @@ void delete_owner(dlpack::ManagedTensor* managed) {
 
 }  // namespace
 
-dlpack::ManagedTensor* make_managed_tensor(Block block, TensorLayout layout, int device_index) {
+TensorPointer make_tensor(Block block, TensorLayout layout, int device_index) {
     auto owner = std::make_unique<Owner>();
     owner->block = std::move(block);
     owner->layout = std::move(layout);
@@ -30,7 +30,7 @@ dlpack::ManagedTensor* make_managed_tensor(Block block, TensorLayout layout, int
     tensor.strides = owner->layout.strides.data();
     owner->managed.manager_ctx = owner.get();
     owner->managed.deleter = delete_owner;
-    return &owner.release()->managed;
+    return TensorPointer(&owner.release()->managed);
 }
 
 }  // namespace torchvk

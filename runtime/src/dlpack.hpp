@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "allocator.hpp"
@@ -54,7 +55,12 @@ struct TensorLayout {
     uint8_t dtype_bits = 0;
 };
 
-// The caller owns the result and must pass it on or call its deleter. `block` may be empty.
-dlpack::ManagedTensor* make_managed_tensor(Block block, TensorLayout layout, int device_index);
+struct TensorDeleter {
+    void operator()(dlpack::ManagedTensor* managed) const { managed->deleter(managed); }
+};
+using TensorPointer = std::unique_ptr<dlpack::ManagedTensor, TensorDeleter>;
+
+// `block` may be empty (a tensor without elements).
+TensorPointer make_tensor(Block block, TensorLayout layout, int device_index);
 
 }  // namespace torchvk

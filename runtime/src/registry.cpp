@@ -48,8 +48,8 @@ std::shared_ptr<Device> Registry::device(int index, const std::string& pipeline_
         }
         throw VulkanError(text + ". A newer driver may offer it.");
     }
-    device = std::make_shared<Device>(instance_, physical[static_cast<size_t>(index)]);
-    static_cast<void>(pipeline_cache_path);
+    device = std::make_shared<Device>(instance_, physical[static_cast<size_t>(index)],
+                                      pipeline_cache_path);
     return device;
 }
 

@@ -25,7 +25,6 @@ void record_barrier(const LogicalDevice& device, VkCommandBuffer commands,
     device.vk.vkCmdPipelineBarrier(
         commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
         destination_stages, 0, 1, &barrier, 0, nullptr, 0, nullptr);
-    device.counters.barriers.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -96,6 +95,7 @@ VkCommandBuffer Stream::pending_commands(std::span<const AddressRange> ranges) {
     }
     if (barrier) {
         record_full_barrier(device_, pending_.handle);
+        device_.counters.barriers.fetch_add(1, std::memory_order_relaxed);
         unordered_.clear();
     }
     unordered_.insert(unordered_.end(), ranges.begin(), ranges.end());
@@ -189,6 +189,12 @@ void Stream::retire(uint64_t value, std::shared_ptr<const void> object) {
     if (finished(value)) return;
     const std::lock_guard lock(mutex_);
     retired_.push_back({value, std::move(object)});
+}
+
+void Stream::drop_retired() {
+    std::deque<Retired> dropped;
+    const std::lock_guard lock(mutex_);
+    dropped.swap(retired_);
 }
 
 std::vector<std::shared_ptr<const void>> Stream::take_finished_objects() {

@@ -64,6 +64,8 @@ class Stream {
 
     // Keeps `object` alive until the work with `value` is done.
     void retire(uint64_t value, std::shared_ptr<const void> object);
+    // Gives up everything retired; the GPU must be idle.
+    void drop_retired();
 
   private:
     struct CommandBuffer {
