@@ -36,9 +36,7 @@ class GraphCheck(CustomGraphModulePass):
                     _check_dtype(node, value)
 
     def uuid(self) -> Any:
-        from torchvk_compile.device import device_count
-
-        devices = tuple(fingerprint(index) for index in range(device_count()))
+        devices = tuple(fingerprint(index) for index in range(torch.vk.device_count()))  # type: ignore[attr-defined]
         return (_source_digest(), devices, config.cpu_fallback)
 
 
