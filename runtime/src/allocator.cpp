@@ -309,7 +309,7 @@ std::pair<uint64_t, uint64_t> Allocator::memory_info() const {
 std::string Allocator::out_of_memory_text(uint64_t bytes, const std::string& reason) const {
     const std::string limit =
         limit_ == 0 ? "no limit is set" : "the limit is " + readable_bytes(limit_);
-    return "Out of device memory on vk:" + std::to_string(device_.profile.index) + " (" +
+    return "Out of device memory on vk:" + std::to_string(device_.torch_index) + " (" +
            device_.profile.name + "): " + readable_bytes(bytes) + " were asked for; " + reason +
            ". " + readable_bytes(allocated_bytes_.current) + " are allocated to tensors, " +
            readable_bytes(reserved_bytes_.current) + " are reserved from the driver, " + limit +

@@ -116,10 +116,13 @@ void bind_device(nb::module_& module) {
     module.def("shutdown", [] { Registry::get().shutdown(); }, WithoutGil());
     module.def(
         "device",
-        [](int index, const std::optional<std::string>& pipeline_cache_path) {
-            return Registry::get().device(index, pipeline_cache_path.value_or(""));
+        [](int index, const std::optional<std::string>& pipeline_cache_path,
+           std::optional<int> torch_index) {
+            return Registry::get().device(index, pipeline_cache_path.value_or(""),
+                                          torch_index.value_or(index));
         },
-        "index"_a, "pipeline_cache_path"_a = nb::none(), WithoutGil());
+        "index"_a, "pipeline_cache_path"_a = nb::none(), "torch_index"_a = nb::none(),
+        WithoutGil());
 
     nb::class_<Plan>(module, "Plan")
         .def_prop_ro("name", [](const Plan& self) { return self.compiled().name(); })
@@ -131,7 +134,7 @@ void bind_device(nb::module_& module) {
 
     nb::class_<Device>(module, "Device")
         .def_prop_ro("profile", [](const Device& self) { return self.profile(); })
-        .def_prop_ro("index", [](const Device& self) { return self.profile().index; })
+        .def_prop_ro("index", &Device::torch_index)
         .def_prop_ro("lost", &Device::lost)
         .def("empty", &empty, "shape"_a, "strides"_a, "dl_code"_a, "dl_bits"_a, "nbytes"_a)
         .def(

@@ -53,6 +53,8 @@ void visit_fields(Visitor&& visit) {
     visit("max_subgroup_size", &P::max_subgroup_size);
     visit("subgroup_size_control", &P::subgroup_size_control);
     visit("full_subgroups", &P::full_subgroups);
+    visit("subgroup_extended_types", &P::subgroup_extended_types);
+    visit("subgroup_shuffle", &P::subgroup_shuffle);
     visit("max_workgroup_size", &P::max_workgroup_size);
     visit("max_workgroup_invocations", &P::max_workgroup_invocations);
     visit("max_workgroup_count", &P::max_workgroup_count);

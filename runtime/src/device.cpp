@@ -19,8 +19,9 @@ std::vector<TensorPointer> Plan::run(std::span<const uint64_t> inputs,
     return device_->run(*compiled_, inputs, values);
 }
 
-Device::Parts::Parts(const PhysicalDevice& physical, const std::string& pipeline_cache_path)
-    : device(physical),
+Device::Parts::Parts(const Instance& instance, const PhysicalDevice& physical,
+                     const std::string& pipeline_cache_path, int torch_index)
+    : device(physical, torch_index, instance.validation()),
       stream(device),
       memory(
           std::make_shared<Allocator>(device, MemoryKind::device, [this] { stream.wait_all(); })),
@@ -58,10 +59,11 @@ std::vector<std::shared_ptr<CompiledPlan>> Device::Parts::live_plans() {
 }
 
 Device::Device(std::shared_ptr<Instance> instance, const PhysicalDevice& physical,
-               const std::string& pipeline_cache_path)
+               const std::string& pipeline_cache_path, int torch_index)
     : instance_(std::move(instance)),
       profile_(physical.profile),
-      parts_(std::make_unique<Parts>(physical, pipeline_cache_path)) {}
+      torch_index_(torch_index),
+      parts_(std::make_unique<Parts>(*instance_, physical, pipeline_cache_path, torch_index)) {}
 
 Device::~Device() {
     close();
@@ -72,10 +74,10 @@ auto Device::guarded(Function&& function) {
     require_own_process();
     const std::shared_lock lock(lifetime_);
     if (!parts_) {
-        throw VulkanError("vk:" + std::to_string(profile_.index) + " was shut down.");
+        throw VulkanError("vk:" + std::to_string(torch_index_) + " was shut down.");
     }
     if (lost_) {
-        throw DeviceLost("vk:" + std::to_string(profile_.index) + " (" + profile_.name +
+        throw DeviceLost("vk:" + std::to_string(torch_index_) + " (" + profile_.name +
                          ") was lost earlier (VK_ERROR_DEVICE_LOST); restart the process to use it "
                          "again.");
     }
@@ -90,7 +92,7 @@ auto Device::guarded(Function&& function) {
 TensorPointer Device::empty(TensorLayout layout, uint64_t bytes) {
     return guarded([&](Parts& parts) {
         Block block = bytes == 0 ? Block() : parts.memory->allocate(bytes);
-        return make_tensor(std::move(block), std::move(layout), profile_.index);
+        return make_tensor(std::move(block), std::move(layout), torch_index_);
     });
 }
 

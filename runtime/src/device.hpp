@@ -48,13 +48,15 @@ class Plan {
 class Device : public std::enable_shared_from_this<Device> {
   public:
     // `pipeline_cache_path` may be empty: pipelines are then compiled anew in every process.
+    // `torch_index` is the device index that tensors carry.
     Device(std::shared_ptr<Instance> instance, const PhysicalDevice& physical,
-           const std::string& pipeline_cache_path);
+           const std::string& pipeline_cache_path, int torch_index);
     ~Device();
     Device(const Device&) = delete;
     Device& operator=(const Device&) = delete;
 
     const DeviceProfile& profile() const { return profile_; }
+    int torch_index() const { return torch_index_; }
     bool lost() const { return lost_; }
 
     TensorPointer empty(TensorLayout layout, uint64_t bytes);
@@ -89,7 +91,8 @@ class Device : public std::enable_shared_from_this<Device> {
   private:
     // What lives between opening and close(). Declaration order is construction order.
     struct Parts {
-        Parts(const PhysicalDevice& physical, const std::string& pipeline_cache_path);
+        Parts(const Instance& instance, const PhysicalDevice& physical,
+              const std::string& pipeline_cache_path, int torch_index);
         ~Parts();
 
         PlanContext plan_context();
@@ -122,6 +125,7 @@ class Device : public std::enable_shared_from_this<Device> {
 
     std::shared_ptr<Instance> instance_;
     const DeviceProfile profile_;
+    const int torch_index_;
     std::atomic<bool> lost_{false};
     std::shared_mutex lifetime_;  // shared: parts in use; exclusive: close()
     std::unique_ptr<Parts> parts_;

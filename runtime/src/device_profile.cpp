@@ -140,6 +140,10 @@ void read_features(DeviceProfile& profile, const FeatureSet& features,
         profile.min_subgroup_size = sizes.minSubgroupSize;
         profile.max_subgroup_size = sizes.maxSubgroupSize;
     }
+    profile.subgroup_extended_types = features.vulkan12.shaderSubgroupExtendedTypes;
+    profile.subgroup_shuffle =
+        (properties.vulkan11.subgroupSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0 &&
+        (properties.vulkan11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT) != 0;
     profile.float16 = features.vulkan12.shaderFloat16;
     profile.float64 = features.core.features.shaderFloat64;
     profile.int8 = features.vulkan12.shaderInt8;

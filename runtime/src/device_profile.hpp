@@ -38,6 +38,8 @@ struct DeviceProfile {
     uint32_t max_subgroup_size = 1;
     bool subgroup_size_control = false;
     bool full_subgroups = false;
+    bool subgroup_extended_types = false;  // subgroup operations on 8, 16 and 64 bits
+    bool subgroup_shuffle = false;
 
     std::array<uint32_t, 3> max_workgroup_size{};
     uint32_t max_workgroup_invocations = 0;

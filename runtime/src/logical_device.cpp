@@ -17,10 +17,12 @@ constexpr VkMemoryPropertyFlags unusable_memory =
 
 }  // namespace
 
-LogicalDevice::LogicalDevice(const PhysicalDevice& source)
+LogicalDevice::LogicalDevice(const PhysicalDevice& source, int index, bool validate)
     : physical(source.handle),
       queue_family(compute_queue_family(source.handle)),
-      profile(source.profile) {
+      profile(source.profile),
+      torch_index(index),
+      validation(validate) {
     FeatureSet features(physical);
     features.keep_used();
     const std::vector<const char*> extensions = features.extensions_to_enable();

@@ -35,7 +35,8 @@ struct Counters {
 
 class LogicalDevice {
   public:
-    explicit LogicalDevice(const PhysicalDevice& physical);
+    // `torch_index` is the index that torch uses for this device: tensors and messages carry it.
+    LogicalDevice(const PhysicalDevice& physical, int torch_index, bool validation);
     ~LogicalDevice();
     LogicalDevice(const LogicalDevice&) = delete;
     LogicalDevice& operator=(const LogicalDevice&) = delete;
@@ -51,7 +52,9 @@ class LogicalDevice {
     VkQueue queue = VK_NULL_HANDLE;
     uint32_t queue_family = 0;
     VkPhysicalDeviceMemoryProperties memory{};
-    DeviceProfile profile;
+    const DeviceProfile profile;
+    const int torch_index;
+    const bool validation;  // the validation layer is on: check what is normally trusted
     mutable Counters counters;
 };
 

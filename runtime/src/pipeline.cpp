@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <future>
 #include <mutex>
 #include <thread>
 
@@ -33,12 +34,13 @@ void parallel_for(size_t count, Work&& work) {
     };
     const size_t threads =
         std::min<size_t>({count, std::max(1u, std::thread::hardware_concurrency()), most_threads});
-    {
-        std::vector<std::jthread> others;
-        for (size_t thread = 1; thread < threads; ++thread)
-            others.emplace_back(run);
-        run();
+    std::vector<std::future<void>> others;
+    for (size_t thread = 1; thread < threads; ++thread) {
+        others.push_back(std::async(std::launch::async, run));
     }
+    run();
+    for (const std::future<void>& other : others)
+        other.wait();
     if (failure) std::rethrow_exception(failure);
 }
 

@@ -78,7 +78,7 @@ std::vector<TensorPointer> CompiledPlan::make_outputs(std::vector<Block> blocks,
         tensors.push_back(make_tensor(
             std::move(blocks[index]),
             {resolve(output.shape), resolve(output.strides), output.dtype_code, output.dtype_bits},
-            context_.device.profile.index));
+            context_.device.torch_index));
     }
     return tensors;
 }
@@ -90,6 +90,11 @@ std::vector<TensorPointer> CompiledPlan::run(std::span<const uint64_t> inputs,
             "plan '" + spec_.name + "' takes " + std::to_string(spec_.input_count) +
             " inputs and " + std::to_string(spec_.value_count) + " values, not " +
             std::to_string(inputs.size()) + " and " + std::to_string(values.size()));
+    }
+    if (context_.device.validation) {
+        for (const uint64_t address : inputs) {
+            if (address != 0) static_cast<void>(context_.memory.resolve(address, 1));
+        }
     }
     std::vector<Block> outputs = allocate_outputs(values);
     const uint64_t arena_bytes = byte_count(spec_.arena_bytes, values);

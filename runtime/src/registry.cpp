@@ -29,7 +29,8 @@ std::vector<DeviceProfile> Registry::physical_devices() {
     return profiles;
 }
 
-std::shared_ptr<Device> Registry::device(int index, const std::string& pipeline_cache_path) {
+std::shared_ptr<Device> Registry::device(int index, const std::string& pipeline_cache_path,
+                                         int torch_index) {
     require_own_process();
     const std::lock_guard lock(mutex_);
     const std::vector<PhysicalDevice>& physical = instance().physical_devices();
@@ -49,7 +50,7 @@ std::shared_ptr<Device> Registry::device(int index, const std::string& pipeline_
         throw VulkanError(text + ". A newer driver may offer it.");
     }
     device = std::make_shared<Device>(instance_, physical[static_cast<size_t>(index)],
-                                      pipeline_cache_path);
+                                      pipeline_cache_path, torch_index);
     return device;
 }
 

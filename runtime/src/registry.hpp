@@ -20,8 +20,9 @@ class Registry {
 
     std::vector<DeviceProfile> physical_devices();
 
-    // Opens the device on the first call; later calls return the same one.
-    std::shared_ptr<Device> device(int index, const std::string& pipeline_cache_path);
+    // Opens the device on the first call; later calls return the same one, whatever else they say.
+    std::shared_ptr<Device> device(int index, const std::string& pipeline_cache_path,
+                                   int torch_index);
 
     // Closes all devices and the instance. Nothing can be opened afterwards.
     void shutdown() noexcept;

@@ -79,34 +79,45 @@ std::unique_ptr<Segment> Segment::create(const LogicalDevice& device, MemoryKind
         }
         return segment;
     }
-    const uint64_t whole = size + address_alignment + slack;
-    if (whole > device.profile.max_buffer_bytes || whole > device.profile.max_allocation_bytes) {
-        reason = "this driver allows at most " +
-                 readable_bytes(std::min(device.profile.max_buffer_bytes,
-                                         device.profile.max_allocation_bytes)) +
+    const uint64_t most =
+        std::min(device.profile.max_buffer_bytes, device.profile.max_allocation_bytes);
+    if (size > most - address_alignment - slack) {
+        reason = "this driver allows at most " + readable_bytes(most) +
                  " in one allocation, so a single tensor cannot be larger; split it";
         return nullptr;
     }
-
-    VkBufferCreateInfo buffer_info{VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO};
-    buffer_info.size = whole;
-    buffer_info.usage = buffer_usage;
-    VkBuffer buffer = VK_NULL_HANDLE;
-    const VkResult created =
-        device.vk.vkCreateBuffer(device.handle, &buffer_info, nullptr, &buffer);
-    if (is_out_of_memory(created)) {
-        reason = "vkCreateBuffer returned " + describe(created);
+    std::unique_ptr<Segment> segment(new Segment);
+    segment->size_ = size;
+    if (!segment->create_buffer(device, reason) || !segment->allocate(device, kind, reason)) {
         return nullptr;
     }
-    check(created, "vkCreateBuffer(");
+    return segment;
+}
 
-    std::unique_ptr<Segment> segment(new Segment);
-    segment->buffer_ = OwnedBuffer(device, buffer);
+bool Segment::create_buffer(const LogicalDevice& device, std::string& reason) {
+    VkBufferCreateInfo info{VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO};
+    info.size = size_ + address_alignment + slack;
+    info.usage = buffer_usage;
+    VkBuffer buffer = VK_NULL_HANDLE;
+    const VkResult result = device.vk.vkCreateBuffer(device.handle, &info, nullptr, &buffer);
+    if (is_out_of_memory(result)) {
+        reason = "vkCreateBuffer returned " + describe(result);
+        return false;
+    }
+    check(result, "vkCreateBuffer(");
+    buffer_ = OwnedBuffer(device, buffer);
+    return true;
+}
+
+bool Segment::allocate(const LogicalDevice& device, MemoryKind kind, std::string& reason) {
     VkMemoryRequirements requirements;
-    device.vk.vkGetBufferMemoryRequirements(device.handle, buffer, &requirements);
+    device.vk.vkGetBufferMemoryRequirements(device.handle, buffer_.get(), &requirements);
     const MemoryWish wish = wish_of(kind);
-    const uint32_t type = device.memory_type(requirements.memoryTypeBits, wish.required,
-                                             wish.preferred, wish.avoided);
+    const auto best_type = [&](uint32_t allowed) {
+        return device.memory_type(allowed, wish.required, wish.preferred, wish.avoided);
+    };
+    uint32_t allowed = requirements.memoryTypeBits;
+    uint32_t type = best_type(allowed);
     if (type == UINT32_MAX) {
         throw VulkanError("The driver has no memory type for " +
                           std::string(kind == MemoryKind::device ? "tensors." : "host access."));
@@ -114,35 +125,39 @@ std::unique_ptr<Segment> Segment::create(const LogicalDevice& device, MemoryKind
 
     VkMemoryAllocateFlagsInfo flags{VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO};
     flags.flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT;
-    VkMemoryAllocateInfo allocate{VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO};
-    allocate.pNext = &flags;
-    allocate.allocationSize = requirements.size;
-    allocate.memoryTypeIndex = type;
+    VkMemoryAllocateInfo info{VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO};
+    info.pNext = &flags;
+    info.allocationSize = requirements.size;
     VkDeviceMemory memory = VK_NULL_HANDLE;
-    const VkResult allocated =
-        device.vk.vkAllocateMemory(device.handle, &allocate, nullptr, &memory);
-    if (is_out_of_memory(allocated)) {
-        reason = "vkAllocateMemory returned " + describe(allocated);
-        return nullptr;
+    while (memory == VK_NULL_HANDLE) {
+        info.memoryTypeIndex = type;
+        const VkResult result = device.vk.vkAllocateMemory(device.handle, &info, nullptr, &memory);
+        if (!is_out_of_memory(result)) {
+            check(result, "vkAllocateMemory(");
+            break;
+        }
+        reason = "vkAllocateMemory returned " + describe(result);
+        // Tables and staging also work from the second best memory: the host-visible part of a
+        // GPU's own memory may be small. Tensors must not move to the host unnoticed.
+        allowed &= ~(1u << type);
+        type = best_type(allowed);
+        if (kind == MemoryKind::device || type == UINT32_MAX) return false;
     }
-    check(allocated, "vkAllocateMemory(");
-    segment->memory_ = OwnedMemory(device, memory);
-    VK_CALL(device.vk.vkBindBufferMemory(device.handle, buffer, memory, 0));
+    memory_ = OwnedMemory(device, memory);
+    VK_CALL(device.vk.vkBindBufferMemory(device.handle, buffer_.get(), memory, 0));
 
     VkBufferDeviceAddressInfo address_info{VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO};
-    address_info.buffer = buffer;
-    segment->buffer_address_ = device.vk.vkGetBufferDeviceAddress(device.handle, &address_info);
-    segment->address_ =
-        (segment->buffer_address_ + address_alignment - 1) & ~(address_alignment - 1);
-    segment->size_ = size;
-    segment->coherent_ =
-        (device.memory.memoryTypes[type].propertyFlags & VK_MEMORY_PROPERTY_HOST_COHERENT_BIT) != 0;
+    address_info.buffer = buffer_.get();
+    buffer_address_ = device.vk.vkGetBufferDeviceAddress(device.handle, &address_info);
+    address_ = (buffer_address_ + address_alignment - 1) & ~(address_alignment - 1);
+    const VkMemoryPropertyFlags properties = device.memory.memoryTypes[type].propertyFlags;
+    coherent_ = (properties & VK_MEMORY_PROPERTY_HOST_COHERENT_BIT) != 0;
     if (kind != MemoryKind::device) {
         void* mapped = nullptr;
         VK_CALL(device.vk.vkMapMemory(device.handle, memory, 0, VK_WHOLE_SIZE, 0, &mapped));
-        segment->mapped_ = static_cast<std::byte*>(mapped);
+        mapped_ = static_cast<std::byte*>(mapped);
     }
-    return segment;
+    return true;
 }
 
 void Segment::invalidate(const LogicalDevice& device) const {

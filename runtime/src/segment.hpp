@@ -47,6 +47,8 @@ class Segment {
   private:
     Segment() = default;
     static std::unique_ptr<Segment> create_virtual(uint64_t size);
+    bool create_buffer(const LogicalDevice& device, std::string& reason);
+    bool allocate(const LogicalDevice& device, MemoryKind kind, std::string& reason);
 
     OwnedMemory memory_;  // destroyed after buffer_
     OwnedBuffer buffer_;
