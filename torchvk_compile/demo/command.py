@@ -22,7 +22,7 @@ from torchvk_compile.demo import digits, report
 from torchvk_compile.demo.training import Recipe, Trainer, TrainingRun, build_model, max_loss_gap
 from torchvk_compile.errors import UsageError, VulkanError
 
-_DEFAULT_EPOCHS = {"scikit-learn": 20, "MNIST": 3}
+_DEFAULT_EPOCHS = {"scikit-learn": 15, "MNIST": 3}
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ def check_writable_directory(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot write to {directory}: {error.strerror}") from None
+        raise UsageError(f"cannot write {directory}: {error.strerror}") from None
     _probe(directory, directory)
 
 

@@ -27,7 +27,7 @@ class Recipe:
 
     epochs: int
     batch_size: int
-    learning_rate: float = 2e-3
+    learning_rate: float = 3e-3
     seed: int = 0
 
 

@@ -1,0 +1,242 @@
+"""Slang to SPIR-V: both ways to run the compiler, the cache between, and errors that help."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from torchvk_compile import cache, config, shaders
+from torchvk_compile.errors import ShaderCompileError
+from torchvk_compile.shaders import location, module, spirv
+
+TWO_KERNELS = """
+struct ScaleArgs { float* x; half* h; int8_t* b; int64_t n; float alpha; };
+[[vk::binding(0, 0)]] ConstantBuffer<ScaleArgs> scaleArgs;
+groupshared float shared[64];
+
+[shader("compute")] [numthreads(64, 1, 1)]
+void scale(uint3 id : SV_DispatchThreadID, uint3 local : SV_GroupThreadID)
+{
+    shared[local.x] = WaveActiveSum(scaleArgs.x[id.x]) + float(scaleArgs.h[id.x]);
+    GroupMemoryBarrierWithGroupSync();
+    if (int64_t(id.x) < scaleArgs.n)
+        scaleArgs.x[id.x] = shared[63 - local.x] * scaleArgs.alpha + float(scaleArgs.b[id.x]);
+    float4* p = (float4*)((uint64_t)scaleArgs.x + (uint64_t)(id.x * 16u));
+    storeAligned<16>(p, loadAligned<16>(p));
+}
+
+struct CountArgs { int64_t* x; double* d; uint n; };
+[[vk::binding(0, 0)]] ConstantBuffer<CountArgs> countArgs;
+
+[shader("compute")] [numthreads(64, 1, 1)]
+void count(uint3 id : SV_DispatchThreadID)
+{
+    uint before;
+    if (id.x < countArgs.n)
+        InterlockedCompareExchange(*(uint*)countArgs.x, 1u, 2u, before);
+    countArgs.d[id.x] *= 2.0L;
+}
+"""
+NAMES = ["scale", "count"]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    """An empty cache."""
+    with config.patch(cache_dir=tmp_path / "cache"):
+        yield tmp_path
+
+
+@pytest.fixture(params=["in process", "executable"])
+def way(request: pytest.FixtureRequest, directory: Path) -> Iterator[str]:
+    """Both ways to run Slang."""
+    compiler = shaders.find_compiler()
+    chosen = compiler.library if request.param == "in process" else compiler.executable
+    if chosen is None:
+        pytest.skip(f"the {compiler.origin} compiler cannot be used {request.param}")
+    with config.patch(slangc=chosen):
+        yield request.param
+
+
+def test_several_kernels_in_one_valid_module(way: str, directory: Path) -> None:
+    binary = shaders.compile_module(TWO_KERNELS, NAMES)
+    assert spirv.entry_points(binary) == NAMES
+    validator = shutil.which("spirv-val")
+    if validator is not None:
+        path = directory / "module.spv"
+        path.write_bytes(binary)
+        command = [validator, "--target-env", "vulkan1.2", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+def test_both_ways_give_the_same_module(directory: Path) -> None:
+    compiler = shaders.find_compiler()
+    if compiler.library is None or compiler.executable is None:
+        pytest.skip("only one way to run Slang here")
+    results = []
+    for chosen in (compiler.library, compiler.executable):
+        with config.patch(slangc=chosen, cache_dir=directory / chosen.name):
+            results.append(shaders.compile_module(TWO_KERNELS, NAMES))
+    assert results[0] == results[1]
+
+
+def test_error_shows_diagnostics_and_keeps_the_source(way: str) -> None:
+    source = TWO_KERNELS.replace("WaveActiveSum", "WaveActiveSun")
+    with pytest.raises(ShaderCompileError, match="WaveActiveSun") as caught:
+        shaders.compile_module(source, NAMES, name="forward 0")
+    assert "forward_0.slang:9" in str(caught.value)
+    assert caught.value.source_path is not None
+    assert caught.value.source_path.read_text() == source
+    assert str(caught.value.source_path) in str(caught.value)
+
+
+def test_compiler_is_usable_after_an_error(way: str) -> None:
+    with pytest.raises(ShaderCompileError):
+        shaders.compile_module("import no_such_module;", [])
+    assert shaders.compile_module(TWO_KERNELS, NAMES)
+
+
+def test_entry_points_must_be_the_named_ones(directory: Path) -> None:
+    with pytest.raises(ShaderCompileError, match=r"\['scale', 'count'\], expected \['scale'\]"):
+        shaders.compile_module(TWO_KERNELS, ["scale"])
+
+
+def test_second_compilation_comes_from_the_disk(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = shaders.compile_module(TWO_KERNELS, NAMES)
+    monkeypatch.setattr(module, "_compile", None)
+    assert shaders.compile_module(TWO_KERNELS, NAMES) == first
+
+
+def test_corrupt_cache_entry_is_compiled_again(directory: Path) -> None:
+    first = shaders.compile_module(TWO_KERNELS, NAMES)
+    (entry,) = [path for path in (directory / "cache" / "spirv").rglob("*") if path.is_file()]
+    entry.write_bytes(entry.read_bytes()[:-4])
+    before = cache.statistics().corrupt
+    assert shaders.compile_module(TWO_KERNELS, NAMES) == first
+    assert cache.statistics().corrupt == before + 1
+
+
+def test_library_module_is_imported_and_part_of_the_key(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = directory / "templates" / "lib" / "scaling.slang"
+    library.parent.mkdir(parents=True)
+    monkeypatch.setattr(module, "template_root", lambda: directory / "templates")
+    source = (
+        "import scaling;\nstruct Args { float* x; };\n"
+        "[[vk::binding(0, 0)]] ConstantBuffer<Args> args;\n"
+        '[shader("compute")] [numthreads(1, 1, 1)] void k() { args.x[0] = scaled(args.x[0]); }'
+    )
+    binaries = []
+    for factor in (2, 3):
+        library.write_text(f"public float scaled(float x) {{ return {factor} * x; }}")
+        binaries.append(shaders.compile_module(source, ["k"]))
+    assert binaries[0] != binaries[1]
+
+
+def test_threads_may_compile_at_once(directory: Path) -> None:
+    results: dict[int, bytes] = {}
+
+    def compile_one(number: int) -> None:
+        source = TWO_KERNELS + f"// {number}\n"
+        results[number] = shaders.compile_module(source, NAMES)
+
+    threads = [threading.Thread(target=compile_one, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 6
+    assert len(set(results.values())) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_forked_child_can_compile(directory: Path) -> None:
+    shaders.compile_module(TWO_KERNELS, NAMES)
+    child = os.fork()
+    if child == 0:
+        try:
+            shaders.compile_module(TWO_KERNELS + "// in the child\n", NAMES)
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_dump_writes_source_and_binary_also_on_a_cache_hit(directory: Path) -> None:
+    binary = shaders.compile_module(TWO_KERNELS, NAMES)
+    with config.patch(dump_shaders=directory / "dump"):
+        shaders.compile_module(TWO_KERNELS, NAMES, name="step")
+    assert (directory / "dump" / "step.slang").read_text() == TWO_KERNELS
+    assert (directory / "dump" / "step.spv").read_bytes() == binary
+
+
+def test_missing_compiler_says_what_to_install(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TORCHVK_SLANGC", raising=False)
+    monkeypatch.delenv("VULKAN_SDK", raising=False)
+    monkeypatch.setenv("PATH", str(directory))
+    monkeypatch.setattr(location.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ShaderCompileError, match="pip install slangtorch"):
+        shaders.compile_module(TWO_KERNELS, NAMES)
+
+
+@pytest.mark.parametrize("kind", ["missing", "empty directory", "not executable"])
+def test_unusable_choice_is_named(directory: Path, kind: str) -> None:
+    path = directory / "chosen"
+    if kind == "empty directory":
+        path.mkdir()
+    elif kind == "not executable":
+        path.write_text("")
+    with (
+        config.patch(slangc=path),
+        pytest.raises(ShaderCompileError, match=f"TORCHVK_SLANGC={path}"),
+    ):
+        shaders.compile_module(TWO_KERNELS, NAMES)
+
+
+def test_unloadable_library_gives_way_to_the_executable(directory: Path) -> None:
+    compiler = shaders.find_compiler()
+    if compiler.executable is None or compiler.library is None:
+        pytest.skip("needs library and executable")
+    broken = directory / compiler.library.name
+    broken.write_bytes(b"not a library")
+    mixed = location.SlangCompiler(broken, compiler.executable, "wheel")
+    assert spirv.entry_points(module._compile(mixed, TWO_KERNELS, "graph")) == NAMES
+
+
+def test_search_order(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def install(place: Path) -> Path:
+        place.mkdir(parents=True)
+        executable = place / location._EXECUTABLE
+        executable.write_text("#!/bin/sh\n")
+        executable.chmod(0o755)
+        return executable
+
+    monkeypatch.delenv("TORCHVK_SLANGC", raising=False)
+    monkeypatch.setenv("VULKAN_SDK", str(directory / "sdk"))
+    sdk = install(directory / "sdk" / "bin")
+    on_path = install(directory / "path")
+    assert shaders.find_compiler().origin == "wheel"
+    monkeypatch.setattr(location.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setenv("PATH", str(directory / "path"))
+    assert shaders.find_compiler().executable == on_path
+    monkeypatch.setenv("PATH", str(directory))
+    assert shaders.find_compiler().executable == sdk
+
+
+@pytest.mark.parametrize("data", [b"", b"\x03\x02\x23\x07" + bytes(20), b"junk" * 10])
+def test_what_is_not_spirv_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="not a SPIR-V module"):
+        spirv.entry_points(data)
