@@ -33,7 +33,8 @@ def compile_in_stages(gm: torch.fx.GraphModule, compile_device_stage: CompileSta
         stage = int(name.removeprefix("submod_"))
         if stage % 2 == 1:
             inputs = [node.meta["val"] for node in child.graph.nodes if node.op == "placeholder"]
-            setattr(split, name, _Stage(compile_device_stage(child, inputs), _returns_tuple(child)))
+            returned_tuple = _return_tuple(child)
+            setattr(split, name, _Stage(compile_device_stage(child, inputs), returned_tuple))
 
     def run(inputs: list[Any]) -> Any:
         taken = list(inputs)
@@ -57,7 +58,7 @@ class _Stage(torch.nn.Module):
         return outputs if self._returns_tuple else outputs[0]
 
 
-def _returns_tuple(gm: torch.fx.GraphModule) -> bool:
+def _return_tuple(gm: torch.fx.GraphModule) -> bool:
     """Make the graph return a tuple, as Inductor wants it; tell whether it did already."""
     (output,) = gm.graph.find_nodes(op="output")
     (value,) = output.args

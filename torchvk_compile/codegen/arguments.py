@@ -62,6 +62,12 @@ class ArgumentCollector:
         self._extents[name] = tree.numel
         return name
 
+    def size(self, name: str, value: sympy.Expr) -> str:
+        """An argument called `name` that carries a size or stride in elements."""
+        V.graph.wrapper_code.ensure_size_computed(value)
+        self._extents[name] = value
+        return name
+
     def assertion(self, message: str) -> tuple[str, str]:
         """Names of the error buffer and of the argument that holds the message's code."""
         if message not in self._assertions:

@@ -506,7 +506,7 @@ def _float_test(function: str, x: Operand) -> str:
     dtype = _dtype(x)
     if not dtype.is_floating_point:
         return "false"
-    V.kernel.require("torchvk_cast")
+    V.kernel.require("torchvk_float")
     return f"{function}({_text(x, dtype)})"
 
 

@@ -117,7 +117,7 @@ class _Segment:
         self._aliases: dict[str, str] = {}
         self._storages: dict[str, _Storage] = {}
         self._dispatches: list[DispatchLine] = []
-        self._views: list[Any] = []
+        self._views: dict[str, Any] = {}
         self._frees: list[Any] = []
         self._outputs = set(V.graph._get_output_names(wrapper.get_graph_outputs()))
 
@@ -131,9 +131,9 @@ class _Segment:
         produced = [name for name in escaping if self._storages[name].used]
         before = [AllocateLine(self._wrapper, self._storages[name].node) for name in allocated]
         if not self._dispatches:
-            return [*before, *self._views, *self._frees], None
+            return [*before, *self._surviving_views(), *self._frees], None
         plan, call = self._plan(variable, produced)
-        return [*before, call, *self._views, *self._frees], plan
+        return [*before, call, *self._surviving_views(), *self._frees], plan
 
     # Reading the row
 
@@ -159,8 +159,15 @@ class _Segment:
 
     def _alias(self, name: str, of: str, line: Any) -> None:
         self._aliases[name] = of
-        if self._root(name) not in self._storages or name in self._outputs or not self._ends_graph:
-            self._views.append(line)
+        self._views[name] = line
+
+    def _surviving_views(self) -> list[Any]:
+        """The lines that make the names which code after this row uses, each after the names it builds on."""
+        needed = set(self._views) if not self._ends_graph else set(self._views) & self._outputs
+        for name in list(needed):
+            while (name := self._aliases[name]) in self._views:
+                needed.add(name)
+        return [line for name, line in self._views.items() if name in needed]
 
     def _free(self, line: FreeIfNotReusedLine) -> None:
         if line.is_reused:

@@ -15,6 +15,7 @@ from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPython
 from torch._inductor.virtualized import V
 
 from torchvk_compile.codegen.device_profile import fingerprint
+from torchvk_compile.codegen.fallbacks import refuse_without_kernel
 from torchvk_compile.codegen.lines import BoundOperand, DispatchLine
 from torchvk_compile.codegen.segments import gather_plans
 from torchvk_compile.codegen.templates import KERNEL_NAME, render
@@ -90,7 +91,24 @@ class PlanWrapperCodegen(PythonWrapperCodegen):
         if isinstance(node, ir.RandomSeeds):
             self._generate_seeds(node)
         else:
+            refuse_without_kernel(node)
             super().generate_extern_kernel_out(node)
+
+    def generate_extern_kernel_alloc(self, node: ir.ExternKernelAlloc) -> None:
+        refuse_without_kernel(node)
+        super().generate_extern_kernel_alloc(node)
+
+    def generate_fallback_kernel(self, node: ir.FallbackKernel) -> None:
+        refuse_without_kernel(node)
+        super().generate_fallback_kernel(node)
+
+    def generate_scatter_fallback(self, node: ir.ScatterFallback) -> None:
+        refuse_without_kernel(node)
+        super().generate_scatter_fallback(node)
+
+    def generate_index_put_fallback(self, node: ir.IndexPutFallback) -> None:
+        refuse_without_kernel(node)
+        super().generate_index_put_fallback(node)
 
     def _generate_seeds(self, node: ir.RandomSeeds) -> None:
         """Fill a buffer with seeds that follow from one number drawn from the device's generator."""

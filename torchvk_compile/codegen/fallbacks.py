@@ -1,0 +1,46 @@
+"""Operators that Inductor would hand back to eager: on a vk device they are refused, unless CPU fallbacks are allowed.
+
+In: Inductor's extern kernel nodes. Out: nothing, or `UnsupportedOperatorError`. Forbidden: running anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._inductor import ir
+
+from torchvk_compile import config
+from torchvk_compile.errors import UnsupportedOperatorError
+
+
+def refuse_without_kernel(node: ir.ExternKernel) -> None:
+    """Refuse an operator that no kernel of ours computes.
+
+    Under ``config.cpu_fallback`` "warn" or "allow" the operator stays in the graph as an eager call, where the device
+    counts it and runs it on the CPU. An eager operator that is itself being compiled is always refused: its caller
+    decides about the fallback.
+
+    Raises:
+        UnsupportedOperatorError: naming the operator, the dtype and the shape of its first tensor.
+    """
+    from torchvk_compile.backend import compiling_eager_operator
+
+    tensors = _tensors(node)
+    if not any(device == "vk" for device, _, _ in tensors):
+        return
+    if config.cpu_fallback != "error" and not compiling_eager_operator():
+        return
+    overload = node.op_overload
+    name = str(overload) if overload is not None else node.get_kernel_name()
+    _, dtype, shape = tensors[0]
+    raise UnsupportedOperatorError(name, dtype=dtype, shape=shape)
+
+
+def _tensors(node: ir.ExternKernel) -> list[tuple[str, torch.dtype, list[Any]]]:
+    found = []
+    for value in (*node.inputs, node):
+        layout = value.maybe_get_layout() if isinstance(value, ir.IRNode) else None
+        if isinstance(layout, ir.Layout):
+            found.append((layout.device.type, layout.dtype, list(layout.size)))
+    return found
