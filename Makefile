@@ -7,6 +7,7 @@ VENV ?= .venv
 # More arguments for the tools, as in `make demo DEMO_ARGS="--epochs 5"`.
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
+CONFORMANCE_ARGS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -16,16 +17,19 @@ NATIVE_SOURCES := $(shell find runtime -type f 2>/dev/null)
 CPP_SOURCES := $(filter %.cpp %.hpp %.h,$(NATIVE_SOURCES))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format install system clean
+.PHONY: help demo test conformance lint format install system clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: install ## train a digit classifier on Vulkan (DEMO_ARGS="--epochs 5 …")
 	@$(BIN)/torchvk demo $(DEMO_ARGS)
 
 test: install ## run all tests (PYTEST_ARGS="-k softmax …")
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+conformance: install ## compare every operator of PyTorch with the CPU (CONFORMANCE_ARGS="--ops …")
+	@$(BIN)/python -m tests.conformance $(CONFORMANCE_ARGS)
 
 lint: install ## check style and types: ruff, mypy, clang-format
 	@$(BIN)/ruff check .
