@@ -18,6 +18,8 @@ import torch
 from torch.utils._device import _device_constructors
 from torch.utils._pytree import tree_map
 
+from torchvk_compile import torch_compat
+
 Compiler = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
 
@@ -35,7 +37,9 @@ def compile_staged(
         A callable that takes and returns CPU tensors.
     """
     device = torch.device("vk", torch.vk.current_device())  # type: ignore[attr-defined]
-    compiled = compile_on_device(_on_device(gm, device), [_fake_on_device(value, device) for value in example_inputs])
+    fake_mode = torch_compat.fake_mode_of(example_inputs)
+    fakes = [_fake_on_device(value, device, fake_mode) for value in example_inputs]
+    compiled = compile_on_device(_on_device(gm, device), fakes)
     mirrors = _Mirrors(device)
 
     def run(*inputs: Any) -> Any:
@@ -74,10 +78,10 @@ def _on_device(gm: torch.fx.GraphModule, device: torch.device) -> torch.fx.Graph
     return moved
 
 
-def _fake_on_device(value: Any, device: torch.device) -> Any:
+def _fake_on_device(value: Any, device: torch.device, fake_mode: Any) -> Any:
     if not _is_cpu_tensor(value):
         return value
-    with value.fake_mode:
+    with fake_mode:
         moved = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=device)
     return moved.requires_grad_(value.requires_grad)
 
