@@ -6,6 +6,46 @@ other devices.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._inductor import ir
+from torch.utils._pytree import tree_leaves
+
 
 def register_lowerings() -> None:
     """Add TorchVK's lowerings to Inductor's table; called once."""
+    from torchvk_compile.lowering.matmul import register_matmul
+
+    register_matmul()
+
+
+def route(overload: torch._ops.OpOverload, lowering: Callable[..., Any]) -> None:
+    """Lower `overload` by `lowering` when an argument is a vk tensor, and as before for every other device.
+
+    Args:
+        overload: the ATen operator.
+        lowering: takes the operator's arguments, tensors as Inductor's IR.
+    """
+    from torch._inductor.lowering import lowerings
+
+    previous = lowerings.get(overload)
+
+    @functools.wraps(lowering)
+    def choose(*args: Any, **kwargs: Any) -> Any:
+        if previous is None or _on_vk((args, kwargs)):
+            return lowering(*args, **kwargs)
+        return previous(*args, **kwargs)
+
+    lowerings[overload] = choose
+
+
+def _on_vk(arguments: Any) -> bool:
+    for value in tree_leaves(arguments):
+        if isinstance(value, ir.IRNode):
+            device = value.get_device()
+            if device is not None and device.type == "vk":
+                return True
+    return False

@@ -1,0 +1,167 @@
+"""Matrix products: aten.mm, addmm, bmm, baddbmm.
+
+In: ATen matrix products of vk tensors. Out: template buffers whose kernels pointwise nodes fuse into. Forbidden:
+Slang text; any change for other devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch._inductor import ir
+from torch._inductor.lowering import expand
+from torch._inductor.virtualized import V, ops
+
+from torchvk_compile.codegen.device_profile import profile_of
+from torchvk_compile.codegen.dtypes import require_supported
+from torchvk_compile.codegen.gemm import GemmKernel
+from torchvk_compile.codegen.gemm_config import GemmConfig, choose_config
+from torchvk_compile.errors import UnsupportedOperatorError
+
+_ACCUMULATORS = {
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+    torch.float32: torch.float32,
+    torch.float64: torch.float64,
+    torch.uint8: torch.int32,
+    torch.int8: torch.int32,
+    torch.int16: torch.int32,
+    torch.int32: torch.int32,
+    torch.int64: torch.int64,
+}
+"""What products of a dtype are summed in. Narrow integers wrap once, at the end, which gives the same bits."""
+
+_HINT = 512
+"""Stands for a size that is known only when the graph runs."""
+
+
+def register_matmul() -> None:
+    """Route the matrix products of vk tensors here; other devices keep Inductor's lowerings."""
+    from torchvk_compile.lowering.registry import route
+
+    aten = torch.ops.aten
+    for op in (aten.mm, aten.bmm):
+        route(op.default, _product)
+        route(op.dtype, _product)
+    for op in (aten.addmm, aten.baddbmm):
+        route(op.default, _sum_with_product)
+        route(op.dtype, _sum_with_dtype)
+
+
+def _product(a: Any, b: Any, out_dtype: torch.dtype | None = None) -> Any:
+    return matmul("aten.mm", a, b, out_dtype=out_dtype)
+
+
+def _sum_with_product(bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    return matmul("aten.addmm", a, b, bias=bias, beta=beta, alpha=alpha)
+
+
+def _sum_with_dtype(
+    bias: Any, a: Any, b: Any, out_dtype: torch.dtype, *, beta: Any = 1, alpha: Any = 1
+) -> Any:
+    return matmul("aten.addmm", a, b, bias=bias, beta=beta, alpha=alpha, out_dtype=out_dtype)
+
+
+def matmul(
+    op: str,
+    a: Any,
+    b: Any,
+    *,
+    bias: Any = None,
+    alpha: Any = 1,
+    beta: Any = 1,
+    out_dtype: torch.dtype | None = None,
+) -> Any:
+    """``beta * bias + alpha * (a @ b)``, summed in the accumulator's dtype and rounded once.
+
+    Args:
+        op: name of the operator, for errors.
+        a, b: (M, K) and (K, N), or (B, M, K) and (B, K, N); any strides.
+        bias: broadcasts to the output; not read when `beta` is 0.
+        alpha, beta: numbers or symbolic numbers.
+        out_dtype: of the output; the operands' by default.
+
+    Raises:
+        UnsupportedOperatorError: for a dtype that torch's CPU kernels do not multiply either, or that the device lacks.
+    """
+    a, b = realize_operand(a), realize_operand(b)
+    device, dtype = a.get_device(), a.get_dtype()
+    profile = profile_of(device.index or 0)
+    accumulator = _ACCUMULATORS.get(dtype)
+    if accumulator is None:
+        raise UnsupportedOperatorError(op, dtype=dtype, reason="there is no matrix product of this dtype")
+    for needed in (dtype, accumulator):
+        require_supported(needed, profile, op)
+
+    sizevars = V.graph.sizevars
+    *batch_a, m, k = a.get_size()
+    *batch_b, other_k, n = b.get_size()
+    sizevars.check_equals_and_simplify(k, other_k)
+    batch = [sizevars.check_equals_and_simplify(x, y) for x, y in zip(batch_a, batch_b, strict=True)]
+    size = [*batch, m, n]
+    layout = ir.FixedLayout(device, out_dtype or dtype, size)
+    inputs, load_bias = [a, b], None
+    if bias is not None and beta != 0:
+        realized = realize_operand(bias)
+        inputs.append(realized)
+        load_bias = expand(ir.TensorBox(realized), size).make_loader()
+    epilogue = _scaling(accumulator, alpha, beta, load_bias)
+    hints = [sizevars.optimization_hint(s, fallback=_HINT) for s in (*(batch or [sympy.Integer(1)]), m, n, k)]
+    config = choose_config(profile, *hints, accumulator)
+    return template_output(layout, inputs, config, accumulator, epilogue)
+
+
+def template_output(
+    layout: ir.FixedLayout,
+    inputs: Sequence[ir.IRNode],
+    config: GemmConfig,
+    accumulator: torch.dtype,
+    epilogue: Callable[..., Any] | None,
+) -> ir.TensorBox:
+    """A buffer that a `GemmKernel` fills from the first two inputs."""
+
+    def make_kernel(output: ir.TemplateBuffer, hint_override: int | None = None) -> tuple[GemmKernel, None]:
+        a, b = output.inputs[:2]
+        return GemmKernel(output, a, b, config, accumulator, epilogue), None
+
+    return ir.TensorBox.create(ir.TemplateBuffer(layout, inputs, make_kernel))
+
+
+def realize_operand(x: Any) -> ir.IRNode:
+    """`x` in memory, with fixed strides; a copy only where it is no strided view of a buffer."""
+    node = ir.ExternKernel.realize_input(x)
+    if isinstance(node, ir.StorageBox):
+        node.freeze_layout()
+        node = node.data
+    if node.get_dtype() != V.graph.get_dtype(node.get_name()):
+        # The same memory seen as another dtype: kernel arguments have one type per buffer.
+        node = ir.ExternKernel.copy_input(x).data
+        node.freeze_layout()
+    return node
+
+
+def _scaling(
+    accumulator: torch.dtype, alpha: Any, beta: Any, load_bias: Callable[..., Any] | None
+) -> Callable[..., Any] | None:
+    """``beta * bias + alpha * sum`` in the accumulator's dtype."""
+    if load_bias is None and alpha == 1:
+        return None
+
+    def scaled(value: Any, factor: Any) -> Any:
+        if factor == 1:
+            return value
+        if isinstance(factor, sympy.Expr):
+            return ops.mul(value, ops.index_expr(factor, accumulator))
+        return ops.mul(value, ops.constant(factor, accumulator))
+
+    def epilogue(value: Any, indices: Sequence[sympy.Expr]) -> Any:
+        value = scaled(value, alpha)
+        if load_bias is None:
+            return value
+        bias = ops.to_dtype(load_bias(indices), accumulator)
+        return ops.add(value, scaled(bias, beta))
+
+    return epilogue
