@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from torchvk_compile import audit
+from torchvk_compile.audit import record_fallback
+from torchvk_compile.device import rewrites
 from torchvk_compile.device.operators import OperatorInfo
 from torchvk_compile.errors import UnsupportedOperatorError
 
@@ -27,14 +28,14 @@ def runner(
     """
 
     def run(found: list[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        audit.record_fallback(
+        record_fallback(
             refusal.op, refusal.reason, dtype=refusal.dtype, shape=refusal.shape
         )
         device = next((t.device for t in found if t.device.type == "vk"), kwargs.get("device"))
         host_args, host_kwargs = pytree.tree_map(_to_host, (args, kwargs))
         if "device" in host_kwargs:
             host_kwargs["device"] = torch.device("cpu")
-        results = op(*host_args, **host_kwargs)
+        results = rewrites.plain_call(op, host_args, host_kwargs)
         originals = info.written_tensors(args, kwargs)
         for original, host in zip(
             originals, info.written_tensors(host_args, host_kwargs), strict=True

@@ -1,10 +1,10 @@
 """Registering the kernels of this room with torch's dispatcher.
 
-In: the KERNELS tables of this room. Out: entries for PrivateUse1 and AutocastPrivateUse1.
+In: the KERNELS tables of this room. Out: entries for PrivateUse1.
 Forbidden: kernels themselves.
 
 A process that only imports torch pays for the few registrations by which a first vk tensor can come
-to be; the other six hundred follow when the device opens.
+to be; the other eight hundred follow when the device opens.
 """
 
 from __future__ import annotations
@@ -18,30 +18,21 @@ _NAMESPACE = "aten::"
 
 _libraries: list[torch.library.Library] = []
 
-_KEPT_WHOLE = (
-    # Composite in torch, but better one graph than many: the compiler knows the whole operator.
-    "arange.start_step",
-    "bernoulli.p",
-    "bernoulli_.float",
-    "convolution",
-    "convolution_backward",
-    "embedding",
-    "embedding_backward",
-    "index_put",
-    "index_put_",
-    "index_select_backward",
-    "masked_fill.Scalar",
-    "masked_fill.Tensor",
-    "native_group_norm",
-    "native_layer_norm",
-    "nll_loss2d_forward",
-    "randint.low",
-    "rsub.Tensor",
-    "rsub.Scalar",
-    "softmax.int",
-    "sum",
-    "mean",
-    "var_mean.correction",
+# torch composes these from other operators; as one graph each they cost one submission, and the
+# compiler knows how to lower or decompose them.
+_KEPT_WHOLE = frozenset(
+    """
+    _safe_softmax _stack _unsafe_index _unsafe_index_put _unsafe_masked_index
+    _unsafe_masked_index_put_accumulate abs add addr affine_grid_generator all any arange
+    binary_cross_entropy_with_logits bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift
+    bitwise_xor celu complex constant_pad_nd convolution convolution_backward copysign count_nonzero
+    cummax cummin deg2rad diagonal_backward dist div embedding eye floor_divide fmod huber_loss_backward
+    index_fill index_put isinf kthvalue ldexp linspace logical_and logical_not logical_or logical_xor
+    logspace logsumexp masked_fill masked_scatter masked_scatter_backward mean mul mv mvlgamma
+    nan_to_num native_group_norm native_layer_norm norm polar polygamma put rad2deg range remainder
+    repeat rsub slice_backward smooth_l1_loss_backward soft_margin_loss soft_margin_loss_backward sort
+    special_xlog1py special_zeta stack sub sum xlogy
+    """.split()
 )
 
 
@@ -54,13 +45,12 @@ def register_entry_kernels() -> None:
 
 def register_all_kernels() -> None:
     """Register everything else. Called once, before the first device opens."""
-    from torchvk_compile.device import eager, fill, transfer, views
+    from torchvk_compile.device import data_dependent, eager, fill, transfer, views
 
     library = _new_library("aten")
-    own = tensors.KERNELS | views.KERNELS | transfer.KERNELS | fill.KERNELS
+    own = views.KERNELS | transfer.KERNELS | fill.KERNELS | data_dependent.KERNELS
     for name, function in own.items():
-        if name not in tensors.KERNELS:
-            library.impl(name, function, _KEY)
+        library.impl(name, function, _KEY)
     for name in _operators_kept_whole():
         if name not in own:
             library.impl(name, eager.kernel(_overload(name)), _KEY)
@@ -68,16 +58,20 @@ def register_all_kernels() -> None:
 
 
 def _operators_kept_whole() -> list[str]:
-    """Operators that torch would otherwise run as an allocation followed by an ``out=`` overload."""
+    """Operators to take as they are, where torch would split them before they reach a backend."""
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     names = []
-    for name in torch._C._dispatch_get_all_op_names():
-        if not name.startswith(_NAMESPACE):
+    for qualified in torch._C._dispatch_get_all_op_names():
+        if not qualified.startswith(_NAMESPACE):
             continue
-        if has_kernel(name, "CompositeExplicitAutogradNonFunctional") or name.startswith(
-            _NAMESPACE + "_foreach_"
-        ):
-            names.append(name.removeprefix(_NAMESPACE))
+        name = qualified.removeprefix(_NAMESPACE)
+        packet, _, overload = name.partition(".")
+        composite = has_kernel(qualified, "CompositeExplicitAutograd")
+        # Structured operators: torch would allocate the result, then call the out= overload.
+        structured = has_kernel(qualified, "CompositeExplicitAutogradNonFunctional")
+        whole = packet.startswith("_foreach_") or packet.removesuffix("_") in _KEPT_WHOLE
+        if (structured or (composite and whole)) and not overload.endswith("out"):
+            names.append(name)
     return names
 
 

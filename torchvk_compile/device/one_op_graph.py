@@ -97,6 +97,7 @@ def trace(
     same_view: Sequence[int],
     dynamic: Sequence[Sequence[bool]] | None,
     variable: Sequence[int],
+    dtypes: Sequence[torch.dtype],
 ) -> OneOpGraph:
     """Trace a call.
 
@@ -105,9 +106,10 @@ def trace(
         same_view: for each tensor the index of the first tensor that is the same view.
         dynamic: for each tensor and dimension whether its size becomes a symbol; None for no symbol.
         variable: positions in ``call.leaves`` of the numbers that become inputs.
+        dtypes: dtypes of the operator's results.
 
     Raises:
-        whatever torch's shape functions raise for wrong arguments.
+        NotImplementedError: torch cannot trace the operator.
     """
     slots = tuple(i for i, first in enumerate(same_view) if i == first)
     shape_env = ShapeEnv()
@@ -122,23 +124,19 @@ def trace(
         numbers = [torch.empty((), dtype=number_dtype, device="cpu") for _ in variable]
     layout: dict[str, Any] = {}
 
-    def arguments(inputs: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def function(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         leaves = list(call.leaves)
         for index, first in enumerate(same_view):
             leaves[call.tensors[index]] = inputs[slots.index(first)]
-        for position, number in zip(variable, inputs[len(slots) :], strict=False):
+        for position, number in zip(variable, inputs[len(slots) :], strict=True):
             leaves[position] = number
-        return call.with_leaves(leaves)
-
-    def function(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        args, kwargs = arguments(inputs)
-        results = rewrites.call(call.op, args, kwargs, dtypes)
+        args, kwargs = call.with_leaves(leaves)
+        results = rewrites.call(call.op, args, kwargs, dtypes if variable else None)
         outputs, layout["fresh"] = _fresh_results(call.info, results)
         return outputs
 
     inputs = [*fakes, *numbers]
     with torch.no_grad(), mode, enable_python_dispatcher():
-        dtypes = _result_dtypes(call, arguments(fakes)) if variable else None
         module = make_fx(
             torch.func.functionalize(function), decomposition_table=select_decomp_table()
         )(*inputs)
@@ -147,23 +145,38 @@ def trace(
     return OneOpGraph(module, inputs, slots, number_dtype, layout["fresh"], fits)
 
 
-def resized_outputs(call: Call) -> list[tuple[torch.Tensor, tuple[int, ...]]]:
-    """The ``out=`` tensors of a call that have another shape than the result, with that shape."""
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+def result_geometry(call: Call) -> tuple[list[torch.dtype], list[tuple[int, ...]]] | None:
+    """Have torch's own shape functions check a call.
+
+    Returns:
+        Dtypes of all results, and shapes of the written arguments afterwards; None if torch cannot
+        tell without the data.
+
+    Raises:
+        whatever torch raises for wrong arguments, in its own words.
+    """
     leaves = list(call.leaves)
     for position in call.tensors:
-        leaves[position] = _fake(mode, leaves[position], "", None)
+        leaves[position] = _meta(leaves[position])
     args, kwargs = call.with_leaves(leaves)
-    with torch.no_grad(), mode:
-        call.op(*args, **kwargs)
-    real_args, real_kwargs = call.with_leaves(call.leaves)
-    written = call.info.written_tensors(real_args, real_kwargs)
-    expected = call.info.written_tensors(args, kwargs)
-    return [
-        (real, tuple(fake.shape))
-        for real, fake in zip(written, expected, strict=True)
-        if real.shape != fake.shape
-    ]
+    if "device" in kwargs:
+        kwargs["device"] = torch.device("meta")
+    try:
+        with torch.no_grad():
+            results = rewrites.plain_call(call.op, args, kwargs)
+    except NotImplementedError:
+        return None
+    tensors = [leaf for leaf in pytree.tree_leaves(results) if isinstance(leaf, torch.Tensor)]
+    written = [tuple(tensor.shape) for tensor in call.info.written_tensors(args, kwargs)]
+    return [tensor.dtype for tensor in tensors], written
+
+
+def _meta(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.device.type == "cpu":
+        return tensor  # a 0-d scalar
+    return torch.empty_strided(
+        tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta"
+    )
 
 
 def _fake(
@@ -194,18 +207,6 @@ def _guard(
 def _number_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:
     wide = any(tensor.dtype in (torch.float64, torch.complex128) for tensor in tensors)
     return torch.float64 if wide else torch.float32
-
-
-def _result_dtypes(
-    call: Call, arguments: tuple[tuple[Any, ...], dict[str, Any]]
-) -> list[torch.dtype]:
-    """Dtypes of the results as torch's promotion rules have them for Python numbers."""
-    args, kwargs = arguments
-    return [
-        leaf.dtype
-        for leaf in pytree.tree_leaves(call.op(*args, **kwargs))
-        if isinstance(leaf, torch.Tensor)
-    ]
 
 
 def _fresh_results(

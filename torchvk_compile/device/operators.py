@@ -56,8 +56,7 @@ class OperatorInfo:
         assert self.generator is not None
         name, position = self.generator
         if name in kwargs:
-            rest = {key: value for key, value in kwargs.items() if key != name}
-            return args, rest, kwargs[name]
+            return args, {**kwargs, name: None}, kwargs[name]
         if 0 <= position < len(args):
             generator = args[position]
             return (*args[:position], None, *args[position + 1 :]), kwargs, generator

@@ -10,8 +10,6 @@ has no events. docs/device.md lists what that means for users.
 
 from __future__ import annotations
 
-import sys
-
 import torch
 from torch._C import _acc
 from torch.utils import backend_registration
@@ -33,20 +31,12 @@ class _Hooks(_acc.PrivateUse1Hooks):
         return physical.device_count() > 0
 
     def has_primary_context(self, device_index: int) -> bool:
-        # torch.accelerator.synchronize() asks this first and skips its own wait, which Python cannot
-        # provide, when the answer is no. So the wait happens here, for that caller only.
-        if sys._getframe(1).f_code is _SYNCHRONIZE:
-            torch.get_device_module(DEVICE).synchronize(device_index)
-            return False
-        return device_index == 0 and physical.is_initialized()
+        return device_index in physical.opened_indices()
 
 
 class _DeviceGuard(_acc.DeviceGuard):
     def type_(self) -> object:
         return torch._C._autograd.DeviceType.PrivateUse1
-
-
-_SYNCHRONIZE = torch.accelerator.synchronize.__code__
 
 
 def register() -> None:

@@ -63,6 +63,16 @@ def variable_numbers(
     return tuple(positions)
 
 
+def plain_call(
+    op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Call `op` with arguments as a kernel gets them: Python numbers also where tensors are expected."""
+    for argument, value in zip(op._schema.arguments, args, strict=False):
+        if isinstance(value, (bool, int, float, complex)) and "Tensor" in str(argument.type):
+            return op.overloadpacket(*args, **kwargs)
+    return op(*args, **kwargs)
+
+
 def varies_every_step(op: torch._ops.OpOverload) -> bool:
     """Whether an optimizer calls this with another number at every step."""
     return op._overloadname == "ScalarList" or _name(op).base in ("addcdiv", "addcmul", "lerp")
@@ -88,7 +98,7 @@ def call(
     if name.foreach:
         return _foreach(op, name, args, kwargs, dtypes)
     if dtypes is None:
-        return op(*args, **kwargs)
+        return plain_call(op, args, kwargs)
     given = _named(op, args, kwargs)
     target = given["self"] if name.in_place else given.pop("out", None)
     result = _FORMULAS[name.base](**given)

@@ -122,19 +122,23 @@ def _compile(
     from torchvk_compile.device import one_op_graph
 
     call = one_op_graph.Call.of(op, info, args, kwargs)
-    try:
-        if info.written and (resized := one_op_graph.resized_outputs(call)):
-            for tensor, shape in resized:
+    dtypes: list[torch.dtype] = []
+    if (geometry := one_op_graph.result_geometry(call)) is not None:
+        dtypes, shapes = geometry
+        written = list(info.written_tensors(args, kwargs))
+        if [tuple(tensor.shape) for tensor in written] != shapes:
+            for tensor, shape in zip(written, shapes, strict=True):
                 _resize_output(tensor, shape)
             return lambda found, args, kwargs: eager.run(op, args, kwargs)
-        runner = _variant(call, found, key).runner
+    try:
+        runner = _variant(call, found, dtypes).runner
     except UnsupportedOperatorError as refusal:
         runner = cpu_fallback.runner(op, info, refusal)
     eager.remember(key, runner)
     return runner
 
 
-def _variant(call: Any, found: list[torch.Tensor], key: tuple[Any, ...]) -> _Variant:
+def _variant(call: Any, found: list[torch.Tensor], dtypes: list[torch.dtype]) -> _Variant:
     floats = [call.leaves[position] for position in call.numbers]
     same_view = _same_view(call.info, found)
     family_key = _family_key(call, found, same_view)
@@ -154,7 +158,8 @@ def _variant(call: Any, found: list[torch.Tensor], key: tuple[Any, ...]) -> _Var
             if variant.serves(found, floats):
                 return variant
         family.absorb(found, floats)
-    variant = _compiled(call, same_view, None if first else family.dynamic, floats, family.variable)
+    dynamic = None if first else family.dynamic
+    variant = _compiled(call, same_view, dynamic, floats, family.variable, dtypes)
     family.variants.append(variant)
     return variant
 
@@ -165,13 +170,14 @@ def _compiled(
     dynamic: list[list[bool]] | None,
     floats: list[float],
     variable: list[bool],
+    dtypes: list[torch.dtype],
 ) -> _Variant:
     from torchvk_compile.backend import compile_graph
     from torchvk_compile.device import one_op_graph
 
     positions = [p for p, varies in zip(call.numbers, variable, strict=True) if varies]
     try:
-        graph = one_op_graph.trace(call, same_view, dynamic, positions)
+        graph = one_op_graph.trace(call, same_view, dynamic, positions, dtypes)
     except NotImplementedError as error:
         raise _unsupported(call, error) from error
     runner = _runner(call, graph, positions, compile_graph(graph.module, graph.example_inputs))
@@ -280,6 +286,8 @@ def _check_devices(info: OperatorInfo, found: list[torch.Tensor]) -> None:
 
 
 def _resize_output(tensor: torch.Tensor, shape: tuple[int, ...]) -> None:
+    if tensor.shape == shape:
+        return
     if tensor.numel() > 0:
         warnings.warn(
             "An output with one or more elements was resized since it had shape "

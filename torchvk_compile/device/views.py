@@ -102,6 +102,24 @@ def _is_set_to(self: torch.Tensor, tensor: torch.Tensor) -> bool:
     )
 
 
+def _has_compatible_shallow_copy_type(self: torch.Tensor, from_: torch.Tensor) -> bool:
+    """Whether ``self.data = from_`` may replace a CPU tensor by a vk tensor, or the other way round.
+
+    torch knows such pairs only for devices in its own list (CPU and CUDA, …). With this answer
+    ``module.to("vk")`` assigns to ``parameter.data`` as it does for CUDA: parameters stay the same
+    objects, tied weights stay tied and an optimizer made before the move stays valid.
+    """
+    return all(
+        tensor.layout is torch.strided
+        and tensor.device.type in ("cpu", "vk")
+        and torch._C._dispatch_keys(tensor).has(_DENSE_KEY[tensor.device.type])
+        for tensor in (self, from_)
+    )
+
+
+_DENSE_KEY = {"cpu": torch._C.DispatchKey.CPU, "vk": torch._C.DispatchKey.PrivateUse1}
+
+
 KERNELS: dict[str, Callable[..., Any]] = {
     "as_strided": _as_strided,
     "view": _view,
@@ -109,6 +127,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "resize_": _resize,
     "set_": _set_empty,
     "is_set_to": _is_set_to,
+    "_has_compatible_shallow_copy_type": _has_compatible_shallow_copy_type,
     **{
         name: _metadata_kernel(getattr(getattr(_aten, name.partition(".")[0]), overload or "default"))
         for name, overload in {
