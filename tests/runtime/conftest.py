@@ -25,33 +25,54 @@ def device() -> Any:
     return _runtime.device(0)
 
 
+_PREAMBLE = """
+import importlib.util, os
+
+class VulkanError(RuntimeError): pass
+class DeviceLostError(VulkanError): pass
+class DeviceAssertError(RuntimeError): pass
+
+specification = importlib.util.spec_from_file_location("_runtime", os.environ["RUNTIME_MODULE"])
+runtime = importlib.util.module_from_spec(specification)
+specification.loader.exec_module(runtime)
+runtime.register_exceptions(VulkanError, DeviceLostError, MemoryError, DeviceAssertError)
+"""
+
+
 @pytest.fixture
-def run_script() -> Callable[..., subprocess.CompletedProcess[str]]:
+def run_script(tmp_path: Path) -> Callable[..., Any]:
     """Runs Python source in a fresh process that can import `device_memory`.
 
-    The script finds `runtime` (the module) and `errors` imported. Fails the test when the process
-    does not end with status 0 or the validation layer spoke.
+    The script finds `runtime` (the extension module, loaded without torch) and the exception
+    classes. The test fails when the process does not end with status 0 or when the validation
+    layer spoke.
     """
+    from device_memory import KERNELS_VARIABLE, kernels
 
-    def run(source: str, *, check: bool = True, **environment: str) -> Any:
-        preamble = (
-            "from torchvk_compile import _runtime as runtime, errors\n"
-            "errors.register_with_runtime()\n"
-        )
-        search_path = os.pathsep.join(
-            [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-        )
+    from torchvk_compile import _runtime
+
+    spirv = tmp_path / "kernels.spv"
+    spirv.write_bytes(kernels())
+    module = _runtime.__file__
+    assert module is not None
+
+    def run(source: str, **environment: str) -> subprocess.CompletedProcess[str]:
         result = subprocess.run(
-            [sys.executable, "-c", preamble + source],
-            env={**os.environ, "PYTHONPATH": search_path, **environment},
+            [sys.executable, "-c", _PREAMBLE + source],
+            env={
+                **os.environ,
+                "PYTHONPATH": str(Path(__file__).parent),
+                "RUNTIME_MODULE": module,
+                KERNELS_VARIABLE: str(spirv),
+                **environment,
+            },
             capture_output=True,
             text=True,
             timeout=300,
             check=False,
         )
-        if check:
-            assert result.returncode == 0, f"status {result.returncode}\n{result.stderr}"
-            assert "torchvk validation" not in result.stderr, result.stderr
+        assert result.returncode == 0, f"status {result.returncode}\n{result.stderr}"
+        assert "torchvk validation" not in result.stderr, result.stderr
         return result
 
     return run

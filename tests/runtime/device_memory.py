@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -68,9 +69,15 @@ def get(device: Any, source: Any, count: int, dtype: Any = np.float32) -> np.nda
     return array
 
 
+# Names a file with the SPIR-V of kernels.slang, for processes that should not import torch.
+KERNELS_VARIABLE = "RUNTIME_TEST_KERNELS"
+
+
 @functools.cache
 def kernels() -> bytes:
     """SPIR-V of kernels.slang."""
+    if KERNELS_VARIABLE in os.environ:
+        return Path(os.environ[KERNELS_VARIABLE]).read_bytes()
     from torchvk_compile.shaders import compile_module
 
     source = Path(__file__).with_name("kernels.slang").read_text()

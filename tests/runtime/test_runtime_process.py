@@ -24,9 +24,13 @@ assert np.allclose(get(device, outputs[0], 1000), chain_result(data, data, 3))
 """
 
 
-def test_exit_with_live_tensors_and_plans_is_clean(run_script: Callable[..., Any]) -> None:
-    source = USE_A_PLAN + "compiled.run([address(c) for c in inputs], chain_values(1000))\n"
-    result = run_script(source.format(path=None))
+@pytest.mark.parametrize("first", ["", "import torch"])
+def test_exit_with_live_tensors_and_plans_is_clean(
+    run_script: Callable[..., Any], first: str
+) -> None:
+    source = USE_A_PLAN.format(path=None)
+    source += "compiled.run([address(c) for c in inputs], chain_values(1000))\n"
+    result = run_script(f"{first}\n{source}", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert result.stderr == ""
 
 
@@ -40,7 +44,7 @@ def work():
         try:
             out = compiled.run([address(c) for c in inputs], chain_values(1000))
             get(device, out[0], 1000)
-        except errors.VulkanError:
+        except VulkanError:
             return
 for _ in range(3):
     threading.Thread(target=work, daemon=True).start()
@@ -58,7 +62,7 @@ for call in (device.synchronize, lambda: allocate(device, 4), lambda: runtime.de
              runtime.physical_devices, lambda: compiled.run([0, 0], chain_values(1))):
     try:
         call()
-    except errors.VulkanError as error:
+    except VulkanError as error:
         assert "shut down" in str(error), error
     else:
         raise AssertionError("a call succeeded after shutdown")
@@ -82,7 +86,7 @@ if child == 0:
                  lambda: compiled.run([0, 0], chain_values(1))):
         try:
             call()
-        except errors.VulkanError as error:
+        except VulkanError as error:
             assert "forked process" in str(error) and "spawn" in str(error), error
         else:
             os._exit(3)
@@ -160,7 +164,7 @@ def test_an_unwritable_pipeline_cache_is_reported(
         + """
 try:
     device.save_pipeline_cache()
-except errors.VulkanError as error:
+except VulkanError as error:
     assert "could not be written" in str(error), error
 else:
     raise AssertionError("writing below a file succeeded")
@@ -176,7 +180,7 @@ def test_without_a_driver_the_error_says_what_to_install(
 try:
     found = runtime.physical_devices()
     assert found == [], found
-except errors.VulkanError as error:
+except VulkanError as error:
     assert "driver" in str(error), error
 """,
         VK_DRIVER_FILES=str(tmp_path / "none.json"),
@@ -213,7 +217,7 @@ device.fill(address(outputs[0]), 256, b"\\0")
 device.synchronize()
 try:
     get(device, outputs[0], 1)
-except errors.VulkanError as error:
+except VulkanError as error:
     assert "executes nothing" in str(error)
 else:
     raise AssertionError("null hardware returned data")
