@@ -28,7 +28,7 @@ def compile_in_stages(gm: torch.fx.GraphModule, compile_device_stage: CompileSta
         eagerly.
     """
     stages = _stages(gm)
-    split = split_module(gm, gm, lambda node: stages.get(node, 0), keep_original_order=True)
+    split = split_module(gm, gm, lambda node: stages.get(node, 0))
     for name, child in list(split.named_children()):
         stage = int(name.removeprefix("submod_"))
         if stage % 2 == 1:

@@ -131,9 +131,9 @@ class _Segment:
         produced = [name for name in escaping if self._storages[name].used]
         before = [AllocateLine(self._wrapper, self._storages[name].node) for name in allocated]
         if not self._dispatches:
-            return [*before, *self._surviving_views(), *self._frees], None
+            return [*before, *self._after()], None
         plan, call = self._plan(variable, produced)
-        return [*before, call, *self._surviving_views(), *self._frees], plan
+        return [*before, call, *self._after()], plan
 
     # Reading the row
 
@@ -161,13 +161,15 @@ class _Segment:
         self._aliases[name] = of
         self._views[name] = line
 
-    def _surviving_views(self) -> list[Any]:
-        """The lines that make the names which code after this row uses, each after the names it builds on."""
+    def _after(self) -> list[Any]:
+        """What Python does once the row is submitted: make the views that later code uses, drop what nobody does."""
         needed = set(self._views) if not self._ends_graph else set(self._views) & self._outputs
         for name in list(needed):
             while (name := self._aliases[name]) in self._views:
                 needed.add(name)
-        return [line for name, line in self._views.items() if name in needed]
+        views = [line for name, line in self._views.items() if name in needed]
+        dropped = set(self._views) - needed
+        return views + [line for line in self._frees if line.node.get_name() not in dropped]
 
     def _free(self, line: FreeIfNotReusedLine) -> None:
         if line.is_reused:
