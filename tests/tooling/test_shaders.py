@@ -125,22 +125,73 @@ def test_corrupt_cache_entry_is_compiled_again(directory: Path) -> None:
     assert cache.statistics().corrupt == before + 1
 
 
-def test_library_module_is_imported_and_part_of_the_key(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    library = directory / "templates" / "lib" / "scaling.slang"
-    library.parent.mkdir(parents=True)
-    monkeypatch.setattr(module, "template_root", lambda: directory / "templates")
-    source = (
-        "import scaling;\nstruct Args { float* x; };\n"
-        "[[vk::binding(0, 0)]] ConstantBuffer<Args> args;\n"
-        '[shader("compute")] [numthreads(1, 1, 1)] void k() { args.x[0] = scaled(args.x[0]); }'
+USES_LIBRARY = (
+    "import scaling;\nstruct Args { float* x; half* h; };\n"
+    "[[vk::binding(0, 0)]] ConstantBuffer<Args> args;\n"
+    '[shader("compute")] [numthreads(1, 1, 1)] void k()\n'
+    "{ args.x[0] = scaled(args.x[0]); args.h[0] = scaled<half>(args.h[0]); }"
+)
+
+
+@pytest.fixture
+def library(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Library modules of our own: ``scaling`` needs ``factors``."""
+    lib = directory / "templates" / "lib"
+    lib.mkdir(parents=True)
+    (lib / "scaling.slang").write_text(
+        "module scaling;\nimport factors;\n"
+        "public T scaled<T : __BuiltinFloatingPointType>(T x) { return x * T(factor()); }\n"
     )
-    binaries = []
-    for factor in (2, 3):
-        library.write_text(f"public float scaled(float x) {{ return {factor} * x; }}")
-        binaries.append(shaders.compile_module(source, ["k"]))
-    assert binaries[0] != binaries[1]
+    (lib / "factors.slang").write_text("module factors;\npublic float factor() { return 2.0; }\n")
+    monkeypatch.setattr(module, "template_root", lambda: directory / "templates")
+    return lib
+
+
+def test_imported_modules_are_part_of_the_key(way: str, library: Path) -> None:
+    first = shaders.compile_module(USES_LIBRARY, ["k"])
+    factors = library / "factors.slang"
+    factors.write_text(factors.read_text().replace("2.0", "3.0"))
+    assert shaders.compile_module(USES_LIBRARY, ["k"]) != first
+    (library / "unrelated.slang").write_text("module unrelated;\n")
+    misses = cache.statistics().misses
+    shaders.compile_module(USES_LIBRARY, ["k"])
+    assert cache.statistics().misses == misses
+
+
+def test_precompiled_modules_give_the_code_their_source_gives(way: str, library: Path) -> None:
+    slang = module._slang(shaders.find_compiler())
+    options = [*module._OPTIONS, "-I", str(library)]
+    from_source = slang.compile(USES_LIBRARY, options, "graph")
+    assert shaders.compile_module(USES_LIBRARY, ["k"]) == spirv.without_source_language(from_source)
+
+
+def test_damaged_precompiled_module_is_replaced(way: str, library: Path, directory: Path) -> None:
+    first = shaders.compile_module(USES_LIBRARY, ["k"])
+    for path in (directory / "cache").rglob("*"):
+        if path.is_file():
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert shaders.compile_module(USES_LIBRARY, ["k"]) == first
+
+
+def test_unwritable_cache_still_compiles(library: Path, directory: Path) -> None:
+    (directory / "file").write_text("")
+    with (
+        config.patch(cache_dir=directory / "file" / "cache"),
+        pytest.warns(RuntimeWarning, match="cannot write its cache"),
+    ):
+        assert shaders.compile_module(USES_LIBRARY, ["k"])
+
+
+def test_error_inside_a_library_module_names_it(way: str, library: Path) -> None:
+    (library / "factors.slang").write_text("public float factor() { return two; }\n")
+    with pytest.raises(ShaderCompileError, match=r"factors.slang:1"):
+        shaders.compile_module(USES_LIBRARY, ["k"])
+
+
+def test_circular_imports_are_slangs_error(directory: Path, library: Path) -> None:
+    (library / "factors.slang").write_text("import scaling;\npublic float factor() { return 2; }\n")
+    with pytest.raises(ShaderCompileError, match="scaling"):
+        shaders.compile_module(USES_LIBRARY, ["k"])
 
 
 def test_threads_may_compile_at_once(directory: Path) -> None:
@@ -213,7 +264,7 @@ def test_unloadable_library_gives_way_to_the_executable(directory: Path) -> None
     broken = directory / compiler.library.name
     broken.write_bytes(b"not a library")
     mixed = location.SlangCompiler(broken, compiler.executable, "wheel")
-    assert spirv.entry_points(module._compile(mixed, TWO_KERNELS, "graph")) == NAMES
+    assert spirv.entry_points(module._compile(mixed, TWO_KERNELS, {}, "graph")) == NAMES
 
 
 def test_search_order(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,8 @@ from pathlib import Path
 from torchvk_compile import cache, config
 from torchvk_compile.errors import ShaderCompileError
 from torchvk_compile.shaders import spirv
-from torchvk_compile.shaders.executable import compile_with_executable
+from torchvk_compile.shaders.executable import SlangExecutable
+from torchvk_compile.shaders.imports import imported_modules, include_options
 from torchvk_compile.shaders.library import SlangFailure, SlangLibrary, SlangLibraryUnusable
 from torchvk_compile.shaders.location import SlangCompiler, find_compiler, template_root
 
@@ -46,7 +47,7 @@ def compile_module(source: str, entry_points: Sequence[str], *, name: str = "gra
 
     `source` marks each kernel with ``[shader("compute")]`` and may ``import`` the modules in
     ``codegen_templates/lib``. The result holds exactly the kernels named by `entry_points`, under
-    their own names. It comes from the disk cache if the source, the library modules, the options
+    their own names. It comes from the disk cache if the source, the imported modules, the options
     and the compiler are the same as before.
 
     `name` appears in diagnostics and names the files in ``config.dump_shaders``.
@@ -55,11 +56,12 @@ def compile_module(source: str, entry_points: Sequence[str], *, name: str = "gra
     """
     name = re.sub(r"\W+", "_", name) or "graph"
     compiler = find_compiler()
-    key = _cache_key(source, compiler)
+    modules = imported_modules(source, _library_directory())
+    key = _cache_key(source, modules, compiler)
     binary = cache.read(_CACHE_KIND, key)
     if binary is None:
         start = time.perf_counter()
-        binary = _compile(compiler, source, name)
+        binary = _compile(compiler, source, modules, name)
         milliseconds = 1e3 * (time.perf_counter() - start)
         _logger.info("slang: %s, %d kernels, %.0f ms", name, len(entry_points), milliseconds)
         cache.write(_CACHE_KIND, key, binary)
@@ -74,20 +76,11 @@ def compile_module(source: str, entry_points: Sequence[str], *, name: str = "gra
     return binary
 
 
-def _compile(compiler: SlangCompiler, source: str, name: str) -> bytes:
-    options = [*_OPTIONS, "-I", str(template_root() / "lib")]
+def _compile(compiler: SlangCompiler, source: str, modules: dict[str, str], name: str) -> bytes:
     try:
-        if compiler.library is not None:
-            try:
-                binary = _loaded(compiler.library).compile(source, options, name)
-            except SlangLibraryUnusable as error:
-                if compiler.executable is None:
-                    raise SlangFailure(str(error)) from error
-                _logger.warning("slang: using %s: %s", compiler.executable, error)
-                binary = compile_with_executable(compiler.executable, source, options, name)
-        else:
-            assert compiler.executable is not None
-            binary = compile_with_executable(compiler.executable, source, options, name)
+        slang = _slang(compiler)
+        includes = include_options(modules, _library_directory(), slang, compiler.identity)
+        binary = slang.compile(source, [*_OPTIONS, *includes], name)
         return spirv.without_source_language(binary)
     except (SlangFailure, ValueError) as error:
         raise ShaderCompileError(
@@ -98,19 +91,26 @@ def _compile(compiler: SlangCompiler, source: str, name: str) -> bytes:
 
 
 @functools.cache
-def _loaded(library: Path) -> SlangLibrary:
-    return SlangLibrary(library)
+def _slang(compiler: SlangCompiler) -> SlangLibrary | SlangExecutable:
+    """The compiler ready for use: its library if that can be loaded, else its executable."""
+    if compiler.library is not None:
+        try:
+            return SlangLibrary(compiler.library)
+        except SlangLibraryUnusable as error:
+            if compiler.executable is None:
+                raise SlangFailure(str(error)) from error
+            _logger.warning("slang: using %s, because %s", compiler.executable, error)
+    assert compiler.executable is not None
+    return SlangExecutable(compiler.executable)
 
 
-def _cache_key(source: str, compiler: SlangCompiler) -> str:
-    digest = hashlib.sha256()
-    for path in sorted((template_root() / "lib").glob("*.slang")):
-        digest.update(f"{path.name}\0".encode())
-        digest.update(path.read_bytes())
-    for part in (compiler.identity, *_OPTIONS, source):
-        digest.update(b"\0")
-        digest.update(part.encode())
-    return digest.hexdigest()
+def _library_directory() -> Path:
+    return template_root() / "lib"
+
+
+def _cache_key(source: str, modules: dict[str, str], compiler: SlangCompiler) -> str:
+    parts = (compiler.identity, *_OPTIONS, *modules, *modules.values(), source)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def _dump(directory: Path, name: str, source: str, binary: bytes) -> None:
