@@ -159,7 +159,7 @@ class Trainer:
 
     def _synchronize(self) -> None:
         if self.device.type != "cpu":
-            torch.accelerator.synchronize(self.device)
+            torch.vk.synchronize(self.device)
 
 
 def batches(
