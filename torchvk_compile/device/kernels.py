@@ -1,6 +1,6 @@
 """Registering the kernels of this room with torch's dispatcher.
 
-In: the KERNELS tables of this room. Out: entries for PrivateUse1.
+In: the KERNELS tables of this room. Out: entries for PrivateUse1 and AutocastPrivateUse1.
 Forbidden: kernels themselves.
 
 A process that only imports torch pays for the few registrations by which a first vk tensor can come
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import torch
 
-from torchvk_compile.device import tensors
+from torchvk_compile.device import pinning, tensors
 
 _KEY = "PrivateUse1"
 _NAMESPACE = "aten::"
@@ -37,24 +37,29 @@ _KEPT_WHOLE = frozenset(
 
 
 def register_entry_kernels() -> None:
-    """Register what can make the first tensor on the device."""
+    """Register what can make the first tensor on the device, or prepare host memory for it."""
     library = _new_library("aten")
     for name, function in tensors.KERNELS.items():
         library.impl(name, function, _KEY)
+    for name, function in pinning.host_kernels().items():
+        library.impl(name, function, "CPU")
 
 
 def register_all_kernels() -> None:
     """Register everything else. Called once, before the first device opens."""
-    from torchvk_compile.device import data_dependent, eager, fill, transfer, views
+    from torchvk_compile.device import autocast, data_dependent, eager, fill, transfer, views
 
     library = _new_library("aten")
-    own = views.KERNELS | transfer.KERNELS | fill.KERNELS | data_dependent.KERNELS
+    rooms = (views, transfer, fill, data_dependent, pinning)
+    own = {name: function for room in rooms for name, function in room.KERNELS.items()}
     for name, function in own.items():
         library.impl(name, function, _KEY)
     for name in _operators_kept_whole():
         if name not in own:
             library.impl(name, eager.kernel(_overload(name)), _KEY)
     _new_library("_").fallback(eager.fallback, _KEY)
+    for name, function in autocast.kernels().items():
+        library.impl(name, function, "AutocastPrivateUse1")
 
 
 def _operators_kept_whole() -> list[str]:

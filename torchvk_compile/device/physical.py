@@ -148,17 +148,17 @@ def _open(index: int) -> Device:
 
 
 def _choose(found: list[DeviceProfile], wanted: str | None) -> list[DeviceProfile]:
-    usable = [p for p in found if not p.missing and not p.null_hardware]
     if wanted is None:
-        return usable
+        return [p for p in found if not p.missing and not p.null_hardware]
     if wanted.isdigit():
         matches = [p for p in found if p.index == int(wanted)]
     else:
         matches = [p for p in found if wanted.lower() in p.name.lower()]
     if not matches:
         raise VulkanError(f"TORCHVK_DEVICE={wanted!r} matches no Vulkan device. {_listing(found)}")
-    for match in matches:
-        if match in usable:
+    # Null hardware is taken only on request: kernels can be compiled for it, their results are garbage.
+    for match in sorted(matches, key=lambda p: p.null_hardware):
+        if not match.missing:
             return [match]
     raise VulkanError(f"TORCHVK_DEVICE={wanted!r} selects {_verdict(matches[0])}")
 

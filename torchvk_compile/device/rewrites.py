@@ -75,7 +75,7 @@ def plain_call(
 
 def varies_every_step(op: torch._ops.OpOverload) -> bool:
     """Whether an optimizer calls this with another number at every step."""
-    return op._overloadname == "ScalarList" or _name(op).base in ("addcdiv", "addcmul", "lerp")
+    return op._overloadname == "ScalarList" or _name(op).base in ("addcdiv", "addcmul")
 
 
 def call(
@@ -146,19 +146,28 @@ def _foreach(
 
 
 def _add(self: torch.Tensor, other: Any, alpha: Any = 1) -> torch.Tensor:
-    return self + (other if _is_one(alpha) else other * alpha)
+    return self + _scaled(other, alpha, self)
 
 
 def _sub(self: torch.Tensor, other: Any, alpha: Any = 1) -> torch.Tensor:
-    return self - (other if _is_one(alpha) else other * alpha)
+    return self - _scaled(other, alpha, self)
 
 
 def _rsub(self: torch.Tensor, other: Any, alpha: Any = 1) -> torch.Tensor:
-    return other - (self if _is_one(alpha) else self * alpha)
+    return other - _scaled(self, alpha, self)
 
 
-def _is_one(alpha: Any) -> bool:
-    return isinstance(alpha, (int, float)) and alpha == 1
+def _scaled(value: Any, factor: Any, like: torch.Tensor) -> Any:
+    if isinstance(factor, (int, float)) and factor == 1:
+        return value
+    if isinstance(value, torch.Tensor) and value.device == like.device:
+        return value * factor
+    return _one(like) * value * factor
+
+
+def _one(like: torch.Tensor) -> torch.Tensor:
+    """1 on the device: arithmetic between two numbers has to happen there, not on the host."""
+    return torch.ones((), dtype=torch.result_type(like, 1.0), device=like.device)
 
 
 def _mul(self: torch.Tensor, other: Any) -> torch.Tensor:
@@ -184,24 +193,24 @@ def _minimum(self: torch.Tensor, other: Any) -> torch.Tensor:
 def _addcmul(
     self: torch.Tensor, tensor1: torch.Tensor, tensor2: torch.Tensor, value: Any = 1
 ) -> torch.Tensor:
-    return self + (tensor1 * tensor2 if _is_one(value) else value * tensor1 * tensor2)
+    return self + _scaled(tensor1, value, self) * tensor2
 
 
 def _addcdiv(
     self: torch.Tensor, tensor1: torch.Tensor, tensor2: torch.Tensor, value: Any = 1
 ) -> torch.Tensor:
-    return self + (tensor1 / tensor2 if _is_one(value) else value * (tensor1 / tensor2))
+    return self + _scaled(tensor1 / tensor2, value, self)
 
 
 def _lerp(self: torch.Tensor, end: torch.Tensor, weight: Any) -> torch.Tensor:
     # The two branches of ATen's lerp keep both ends exact (aten/src/ATen/native/Lerp.h).
     difference = end - self
+    near_start = self + weight * difference
     if isinstance(weight, torch.Tensor):
+        weight = _one(self) * weight
         near_end = end - difference * (1 - weight)
-        return torch.where(weight.abs() < 0.5, self + weight * difference, near_end)
-    if abs(weight) < 0.5:
-        return self + weight * difference
-    return end - difference * (1 - weight)
+        return torch.where(weight.abs() < 0.5, near_start, near_end)
+    return near_start if abs(weight) < 0.5 else end - difference * (1 - weight)
 
 
 def _copy(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
