@@ -47,7 +47,7 @@ def torchvk(
         from torchvk_compile.staging import compile_staged
 
         return compile_staged(gm, example_inputs, functools.partial(torchvk, options=options))
-    settings = torch_compat.inductor_settings() | (options or {})
+    settings = _settings() | (options or {})
     return torch_compat.compile_with_autograd(gm, example_inputs, _compile_partition, settings)
 
 
@@ -67,7 +67,7 @@ def compile_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Ca
     register_with_inductor()
     with (
         torch_compat.tracing_with(torch_compat.fake_mode_of(example_inputs)),
-        torch_compat.patched_settings()(torch_compat.inductor_settings()),
+        torch_compat.patched_settings()(_settings()),
         eager_graph(),
     ):
         try:
@@ -114,6 +114,13 @@ def _register() -> None:
         "vk", VulkanScheduling, PlanWrapperCodegen, VulkanInterface, GraphCheck()
     )
     register_lowerings()
+
+
+def _settings() -> dict[str, Any]:
+    from torchvk_compile.device import profile
+
+    current = profile(torch.vk.current_device())  # type: ignore[attr-defined]
+    return torch_compat.inductor_settings(device_executes=not current.null_hardware)
 
 
 def _compile_partition(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Any:

@@ -87,7 +87,7 @@ class VulkanInterface(DeviceInterface):
             multi_processor_count=found.compute_units or _ASSUMED_COMPUTE_UNITS,
             warp_size=found.subgroup_size,
             max_threads_per_block=found.max_workgroup_invocations,
-            total_memory=max(heap["size"] for heap in found.heaps),
+            total_memory=max((heap["size"] for heap in found.heaps), default=0),
         )
 
     @staticmethod

@@ -28,8 +28,12 @@ def check_torch_version() -> None:
         raise ImportError(f"TorchVK needs torch >= {needed}; installed is {torch.__version__}")
 
 
-def inductor_settings() -> dict[str, Any]:
-    """Inductor options under which graphs for vk devices are compiled; in force only around those compilations."""
+def inductor_settings(*, device_executes: bool = True) -> dict[str, Any]:
+    """Inductor options under which graphs for vk devices are compiled; in force only around those compilations.
+
+    Args:
+        device_executes: False for null hardware, whose results must not be looked at while compiling.
+    """
     wanted: dict[str, Any] = {
         # Plans place buffers themselves, over the whole graph.
         "allow_buffer_reuse": False,
@@ -55,6 +59,8 @@ def inductor_settings() -> dict[str, Any]:
         "layout_optimization": False,
         "comprehensive_padding": False,
         "alignment_asserts": False,
+        # Folding runs operators on the device and reads the values back.
+        "joint_graph_constant_folding": device_executes,
         # Slang is compiled in this process.
         "compile_threads": 1,
     }

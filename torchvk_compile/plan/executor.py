@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import struct
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +28,14 @@ _ALIGNMENT_MASK = 15
 _ERRORS = "errors"
 
 Scalar = int | tuple[str, int]
+
+
+_loaded: weakref.WeakSet[CompiledPlan] = weakref.WeakSet()
+
+
+def loaded_plans() -> list[CompiledPlan]:
+    """The plans alive in this process, for inspection."""
+    return sorted(_loaded, key=lambda compiled: compiled.plan.name)
 
 
 class CompiledPlan:
@@ -49,6 +58,7 @@ class CompiledPlan:
         from torchvk_compile.device import runtime_device, tensor_from_capsule
 
         self.plan = plan
+        self.device_index = device_index
         self._device = runtime_device(device_index)
         self._tensor_from_capsule = tensor_from_capsule
         self._slots = _Slots(plan)
@@ -57,6 +67,7 @@ class CompiledPlan:
         self._bind = functools.lru_cache(maxsize=64)(self._slots.bind)
         self._static_values = self._slots.bind(()) if not plan.symbols else None
         self._encoders = self._slots.encoders
+        _loaded.add(self)
 
     @staticmethod
     def load(slang: str, plan: str, device_index: int) -> CompiledPlan:
@@ -96,9 +107,24 @@ class CompiledPlan:
         return self._unaligned
 
     def _build(self, slang: str) -> Any:
+        spec = _runtime_spec(self.plan, self._slots, self._spirv(slang), self._device.register_assert)
+        return self._device.build_plan(spec)
+
+    def _spirv(self, slang: str) -> bytes:
         names = [kernel.name for kernel in self.plan.kernels]
-        spirv = shaders.compile_module(slang, names, name=self.plan.name)
-        return self._device.build_plan(_runtime_spec(self.plan, self._slots, spirv, self._device.register_assert))
+        return shaders.compile_module(slang, names, name=self.plan.name)
+
+    def pipeline_statistics(self) -> dict[str, dict[str, Any]]:
+        """What the driver made of every kernel: its first executable as the runtime describes it, by kernel name.
+
+        Raises:
+            VulkanError: when the driver does not report pipeline executables.
+        """
+        spirv = self._spirv(self.plan.slang)
+        return {
+            kernel.name: self._device.pipeline_statistics(spirv, kernel.name, kernel.subgroup_size)[0]
+            for kernel in self.plan.kernels
+        }
 
 
 class _Slots:
