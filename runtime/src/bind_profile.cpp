@@ -29,7 +29,7 @@ nb::object to_python(const std::vector<MemoryHeap>& heaps) {
         entry["device_local"] = heap.device_local;
         list.append(entry);
     }
-    return std::move(list);
+    return list;
 }
 
 // Calls visit(name, member) for every attribute.

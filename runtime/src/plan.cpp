@@ -109,28 +109,33 @@ std::vector<TensorPointer> CompiledPlan::run(std::span<const uint64_t> inputs,
     arguments.bases.push_back(arena.address());
     arguments.bases.push_back(uses_errors_ ? context_.assertions.address() : 0);
 
-    const std::vector<uint64_t> key = recording_key(arguments);
-    {
-        const std::lock_guard lock(mutex_);
-        Recording& recording = take_recording(key, context_.profiler.enabled());
-        if (!recording.recorded) {
-            recording.key = key;
-            try {
-                record(recording, arguments);
-            } catch (...) {
-                discard(recording);
-                throw;
-            }
-        }
-        table_.write_patches(recording.table().host(), arguments.bases, values);
-        recording.value = context_.stream.submit(recording.commands());
-        recording.timestamps_unread = recording.profiled;
-        Counters& counters = context_.device.counters;
-        counters.plan_runs.fetch_add(1, std::memory_order_relaxed);
-        counters.dispatches.fetch_add(recording.dispatches, std::memory_order_relaxed);
-        counters.barriers.fetch_add(recording.barriers, std::memory_order_relaxed);
-    }
+    submit(arguments);
     return make_outputs(std::move(outputs), values);
+}
+
+void CompiledPlan::submit(const Arguments& arguments) {
+    Counters& counters = context_.device.counters;
+    counters.plan_runs.fetch_add(1, std::memory_order_relaxed);
+    if (context_.device.profile.null_hardware) return;
+
+    const std::vector<uint64_t> key = recording_key(arguments);
+    const bool profiled = context_.profiler.enabled();
+    const std::lock_guard lock(mutex_);
+    Recording& recording = take_recording(key, profiled);
+    if (!recording.recorded() || recording.key != key || recording.profiled() != profiled) {
+        recording.key = key;
+        try {
+            record(recording, arguments, profiled);
+        } catch (...) {
+            discard(recording);
+            throw;
+        }
+    }
+    table_.write_patches(recording.table().host(), arguments.bases, arguments.values);
+    recording.value = context_.stream.submit(recording.batches());
+    recording.timestamps_unread = profiled;
+    counters.dispatches.fetch_add(recording.dispatches(), std::memory_order_relaxed);
+    counters.barriers.fetch_add(recording.barriers(), std::memory_order_relaxed);
 }
 
 std::vector<uint64_t> CompiledPlan::recording_key(const Arguments& arguments) const {
@@ -160,7 +165,7 @@ Recording& CompiledPlan::take_recording(const std::vector<uint64_t>& key, bool p
     Recording* oldest = nullptr;  // the oldest of all
     for (const std::unique_ptr<Recording>& recording : recordings_) {
         const bool fits =
-            recording->recorded && recording->profiled == profiled && recording->key == key;
+            recording->recorded() && recording->profiled() == profiled && recording->key == key;
         if (fits && (match == nullptr || recording->value < match->value)) match = recording.get();
         if (oldest == nullptr || recording->value < oldest->value) oldest = recording.get();
     }
@@ -168,19 +173,11 @@ Recording& CompiledPlan::take_recording(const std::vector<uint64_t>& key, bool p
         read_timestamps(*match);
         return *match;
     }
-    if (recordings_.size() < most_recordings) {
-        Recording& added = add_recording();
-        added.profiled = profiled;
-        return added;
-    }
+    if (recordings_.size() < most_recordings) return add_recording();
     Recording& chosen =
         match != nullptr && !context_.stream.finished(oldest->value) ? *match : *oldest;
     context_.stream.wait(chosen.value);
     read_timestamps(chosen);
-    if (&chosen != match) {
-        chosen.recorded = false;
-        chosen.profiled = profiled;
-    }
     return chosen;
 }
 
@@ -198,58 +195,23 @@ void CompiledPlan::discard(const Recording& recording) {
     });
 }
 
-void CompiledPlan::record(Recording& recording, const Arguments& arguments) {
-    const LogicalDevice& device = context_.device;
-    if (device.profile.null_hardware) {
-        recording.recorded = true;
-        return;
-    }
-    const std::lock_guard lock(context_.recordings.mutex());
-    const VkCommandBuffer commands = recording.commands();
-    VkCommandBufferBeginInfo begin{VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
-    VK_CALL(device.vk.vkBeginCommandBuffer(commands, &begin));
-    recording.dispatches = 0;
-    recording.barriers = 0;
-    recording.timed_steps.clear();
-    const auto barrier = [&] {
-        record_full_barrier(device, commands);
-        ++recording.barriers;
-    };
-    const auto timestamp = [&] {
-        device.vk.vkCmdWriteTimestamp(commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT,
-                                      recording.timestamps.get(),
-                                      static_cast<uint32_t>(recording.timed_steps.size()));
-    };
-
-    if (recording.profiled) {
-        const uint32_t count = static_cast<uint32_t>(spec_.steps.size() + 1);
-        if (!recording.timestamps) {
-            VkQueryPoolCreateInfo info{VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO};
-            info.queryType = VK_QUERY_TYPE_TIMESTAMP;
-            info.queryCount = count;
-            VkQueryPool pool = VK_NULL_HANDLE;
-            VK_CALL(device.vk.vkCreateQueryPool(device.handle, &info, nullptr, &pool));
-            recording.timestamps = OwnedQueryPool(device, pool);
-        }
-        device.vk.vkCmdResetQueryPool(commands, recording.timestamps.get(), 0, count);
-    }
-    barrier();
-    if (recording.profiled) timestamp();
-
+void CompiledPlan::record(Recording& recording, const Arguments& arguments, bool profiled) {
+    const std::lock_guard lock(context_.recordings.recording_mutex());
+    recording.begin(profiled, spec_.steps.size());
     bool first = true;
     bool barrier_due = false;
     for (size_t index = 0; index < spec_.steps.size(); ++index) {
         const Step& step = spec_.steps[index];
         // A step without work may carry the barrier that a later step relies on. Profiling
         // separates all steps, else their times would overlap.
-        barrier_due |= step.barrier || recording.profiled;
+        barrier_due |= step.barrier || profiled;
         const bool is_dispatch = step.kind == Step::Kind::dispatch;
         const std::array<uint32_t, 3> groups =
             is_dispatch ? group_counts(step, arguments.values) : std::array<uint32_t, 3>{};
         const bool empty = is_dispatch ? groups[0] == 0 || groups[1] == 0 || groups[2] == 0
                                        : byte_count(step.bytes, arguments.values) == 0;
         if (empty) continue;
-        if (barrier_due && !first) barrier();
+        if (barrier_due && !first) recording.barrier();
         barrier_due = false;
         first = false;
         if (is_dispatch) {
@@ -259,18 +221,12 @@ void CompiledPlan::record(Recording& recording, const Arguments& arguments) {
         } else {
             record_copy_step(recording, index, arguments);
         }
-        if (recording.profiled) {
-            recording.timed_steps.push_back(step.label);
-            timestamp();
-        }
+        recording.step_done(step.label, is_dispatch);
     }
-    if (uses_errors_) record_host_barrier(device, commands);
-    VK_CALL(device.vk.vkEndCommandBuffer(commands));
-    recording.recorded = true;
-    device.counters.recordings.fetch_add(1, std::memory_order_relaxed);
+    recording.end(uses_errors_);
 }
 
-void CompiledPlan::record_dispatch(Recording& recording, size_t index,
+void CompiledPlan::record_dispatch(const Recording& recording, size_t index,
                                    const std::array<uint32_t, 3>& groups) {
     const LogicalDevice& device = context_.device;
     const VkCommandBuffer commands = recording.commands();
@@ -283,7 +239,6 @@ void CompiledPlan::record_dispatch(Recording& recording, size_t index,
                                           context_.pipelines.layout(), 0, 1, &set, 1, &offset);
     }
     device.vk.vkCmdDispatch(commands, groups[0], groups[1], groups[2]);
-    ++recording.dispatches;
 }
 
 void CompiledPlan::record_fill_step(const Recording& recording, size_t index,
@@ -337,7 +292,7 @@ BufferRange CompiledPlan::transfer_range(const BufferReference& buffer, const Sc
 void CompiledPlan::read_timestamps(Recording& recording) {
     if (!recording.timestamps_unread) return;
     recording.timestamps_unread = false;
-    context_.profiler.read(recording.timestamps.get(), spec_.name, recording.timed_steps);
+    context_.profiler.read(recording.timestamps(), spec_.name, recording.timed_steps());
 }
 
 void CompiledPlan::read_timestamps() {

@@ -75,13 +75,16 @@ class CompiledPlan {
                                             std::span<const int64_t> values) const;
     std::vector<uint64_t> recording_key(const Arguments& arguments) const;
 
+    void submit(const Arguments& arguments);
+    // A recording that the GPU has finished, if possible one that can be replayed as it is.
     Recording& take_recording(const std::vector<uint64_t>& key, bool profiled);
     Recording& add_recording();
     void discard(const Recording& recording);
     void read_timestamps(Recording& recording);
 
-    void record(Recording& recording, const Arguments& arguments);
-    void record_dispatch(Recording& recording, size_t step, const std::array<uint32_t, 3>& groups);
+    void record(Recording& recording, const Arguments& arguments, bool profiled);
+    void record_dispatch(const Recording& recording, size_t step,
+                         const std::array<uint32_t, 3>& groups);
     void record_fill_step(const Recording& recording, size_t step, const Arguments& arguments);
     void record_copy_step(const Recording& recording, size_t step, const Arguments& arguments);
     std::array<uint32_t, 3> group_counts(const Step& step, std::span<const int64_t> values) const;

@@ -1,11 +1,20 @@
 #include "recording.hpp"
 
 #include "error.hpp"
+#include "stream.hpp"
 
 namespace torchvk {
 namespace {
 
 constexpr uint32_t sets_per_pool = 256;
+
+// A long plan is submitted in several batches (with one call): operating systems reset a GPU when
+// one batch runs too long, Windows after 2 seconds, Linux after 10.
+#if defined(_WIN32)
+constexpr size_t steps_per_batch = 32;
+#else
+constexpr size_t steps_per_batch = 256;
+#endif
 
 }  // namespace
 
@@ -20,7 +29,6 @@ RecordingPool::RecordingPool(const LogicalDevice& device, VkDescriptorSetLayout 
 }
 
 VkCommandBuffer RecordingPool::allocate_commands() {
-    const std::lock_guard lock(mutex_);
     VkCommandBufferAllocateInfo info{VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO};
     info.commandPool = command_pool_.get();
     info.level = VK_COMMAND_BUFFER_LEVEL_PRIMARY;
@@ -30,13 +38,13 @@ VkCommandBuffer RecordingPool::allocate_commands() {
     return commands;
 }
 
-void RecordingPool::free_commands(VkCommandBuffer commands) {
-    const std::lock_guard lock(mutex_);
-    device_.vk.vkFreeCommandBuffers(device_.handle, command_pool_.get(), 1, &commands);
+void RecordingPool::free_commands(const std::vector<VkCommandBuffer>& commands) {
+    device_.vk.vkFreeCommandBuffers(device_.handle, command_pool_.get(),
+                                    static_cast<uint32_t>(commands.size()), commands.data());
 }
 
 RecordingPool::Set RecordingPool::allocate_set() {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(set_mutex_);
     VkDescriptorSetAllocateInfo info{VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO};
     info.descriptorSetCount = 1;
     info.pSetLayouts = &set_layout_;
@@ -66,16 +74,14 @@ RecordingPool::Set RecordingPool::allocate_set() {
 }
 
 void RecordingPool::free_set(const Set& set) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(set_mutex_);
     device_.vk.vkFreeDescriptorSets(device_.handle, set.pool, 1, &set.handle);
 }
 
 Recording::Recording(RecordingPool& pool, Block table, uint32_t range)
     : pool_(pool), table_(std::move(table)) {
     const LogicalDevice& device = pool.device();
-    if (device.profile.null_hardware) return;  // has no command buffers worth the name
-    commands_ = pool.allocate_commands();
-    if (range == 0) return;
+    if (range == 0 || device.profile.null_hardware) return;
     set_ = pool.allocate_set();
     const VkDescriptorBufferInfo buffer{table_.buffer(), table_.buffer_offset(), range};
     VkWriteDescriptorSet write{VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET};
@@ -87,9 +93,78 @@ Recording::Recording(RecordingPool& pool, Block table, uint32_t range)
 }
 
 Recording::~Recording() {
-    if (in_forked_child() || commands_ == VK_NULL_HANDLE) return;
-    pool_.free_commands(commands_);
+    if (in_forked_child()) return;
+    if (!batches_.empty()) {
+        const std::lock_guard lock(pool_.recording_mutex());
+        pool_.free_commands(batches_);
+    }
     if (set_.handle != VK_NULL_HANDLE) pool_.free_set(set_);
+}
+
+void Recording::begin(bool profiled, size_t most_steps) {
+    const LogicalDevice& device = pool_.device();
+    recorded_ = false;
+    profiled_ = profiled;
+    dispatches_ = 0;
+    barriers_ = 0;
+    batch_ = 0;
+    timed_steps_.clear();
+    begin_batch();
+    if (profiled) {
+        const uint32_t count = static_cast<uint32_t>(most_steps + 1);
+        if (!timestamps_) {
+            VkQueryPoolCreateInfo info{VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO};
+            info.queryType = VK_QUERY_TYPE_TIMESTAMP;
+            info.queryCount = count;
+            VkQueryPool pool = VK_NULL_HANDLE;
+            VK_CALL(device.vk.vkCreateQueryPool(device.handle, &info, nullptr, &pool));
+            timestamps_ = OwnedQueryPool(device, pool);
+        }
+        device.vk.vkCmdResetQueryPool(commands(), timestamps_.get(), 0, count);
+    }
+    barrier();
+    if (profiled) write_timestamp();
+}
+
+void Recording::begin_batch() {
+    if (batch_ == batches_.size()) batches_.push_back(pool_.allocate_commands());
+    const VkCommandBufferBeginInfo info{VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+    const LogicalDevice& device = pool_.device();
+    VK_CALL(device.vk.vkBeginCommandBuffer(commands(), &info));
+    steps_in_batch_ = 0;
+}
+
+void Recording::barrier() {
+    record_full_barrier(pool_.device(), commands());
+    ++barriers_;
+}
+
+void Recording::write_timestamp() {
+    pool_.device().vk.vkCmdWriteTimestamp(commands(), VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT,
+                                          timestamps_.get(),
+                                          static_cast<uint32_t>(timed_steps_.size()));
+}
+
+void Recording::step_done(const std::string& label, bool dispatch) {
+    dispatches_ += dispatch;
+    if (profiled_) {
+        timed_steps_.push_back(label);
+        write_timestamp();
+    }
+    if (++steps_in_batch_ < steps_per_batch) return;
+    // Barriers reach across command buffers of one queue, so nothing else is needed at the seam.
+    const LogicalDevice& device = pool_.device();
+    VK_CALL(device.vk.vkEndCommandBuffer(commands()));
+    ++batch_;
+    begin_batch();
+}
+
+void Recording::end(bool visible_to_host) {
+    const LogicalDevice& device = pool_.device();
+    if (visible_to_host) record_host_barrier(device, commands());
+    VK_CALL(device.vk.vkEndCommandBuffer(commands()));
+    recorded_ = true;
+    device.counters.recordings.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace torchvk

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,12 @@ class RecordingPool {
     RecordingPool(const LogicalDevice& device, VkDescriptorSetLayout set_layout);
 
     const LogicalDevice& device() const { return device_; }
+
+    // Command buffers of one pool must not be recorded at the same time: hold this while recording,
+    // and for the next two functions.
+    std::mutex& recording_mutex() { return recording_mutex_; }
     VkCommandBuffer allocate_commands();
-    void free_commands(VkCommandBuffer commands);
+    void free_commands(const std::vector<VkCommandBuffer>& commands);
 
     struct Set {
         VkDescriptorSet handle = VK_NULL_HANDLE;
@@ -30,14 +35,12 @@ class RecordingPool {
     Set allocate_set();
     void free_set(const Set& set);
 
-    // Command buffers of one pool must not be recorded at the same time.
-    std::mutex& mutex() { return mutex_; }
-
   private:
     const LogicalDevice& device_;
     const VkDescriptorSetLayout set_layout_;
-    std::mutex mutex_;
+    std::mutex recording_mutex_;
     OwnedCommandPool command_pool_;
+    std::mutex set_mutex_;
     std::vector<OwnedDescriptorPool> descriptor_pools_;
 };
 
@@ -49,25 +52,46 @@ class Recording {
     Recording(const Recording&) = delete;
     Recording& operator=(const Recording&) = delete;
 
-    VkCommandBuffer commands() const { return commands_; }
     VkDescriptorSet set() const { return set_.handle; }
     const Block& table() const { return table_; }
 
-    std::vector<uint64_t> key;  // what the recorded commands depend on
-    bool profiled = false;
-    bool recorded = false;
-    uint64_t value = 0;  // timeline value of the latest submission
-    uint64_t dispatches = 0;
-    uint64_t barriers = 0;
-    OwnedQueryPool timestamps;
-    std::vector<std::string> timed_steps;
-    bool timestamps_unread = false;
+    // Recording: begin(), then per step barrier() if needed, commands in commands(), step_done();
+    // then end(). The caller holds the pool's recording_mutex() all along.
+    void begin(bool profiled, size_t most_steps);
+    VkCommandBuffer commands() const { return batches_[batch_]; }
+    void barrier();
+    void step_done(const std::string& label, bool dispatch);
+    void end(bool visible_to_host);
+
+    // What end() completed: command buffers to submit one by one.
+    std::span<const VkCommandBuffer> batches() const { return {batches_.data(), batch_ + 1}; }
+    bool recorded() const { return recorded_; }
+    bool profiled() const { return profiled_; }
+    uint64_t dispatches() const { return dispatches_; }
+    uint64_t barriers() const { return barriers_; }
+    VkQueryPool timestamps() const { return timestamps_.get(); }
+    const std::vector<std::string>& timed_steps() const { return timed_steps_; }
+
+    std::vector<uint64_t> key;       // what the recorded commands depend on
+    uint64_t value = 0;              // timeline value of the latest submission
+    bool timestamps_unread = false;  // since the latest submission
 
   private:
+    void begin_batch();
+    void write_timestamp();
+
     RecordingPool& pool_;
-    Block table_;
-    VkCommandBuffer commands_ = VK_NULL_HANDLE;
+    const Block table_;
     RecordingPool::Set set_;
+    std::vector<VkCommandBuffer> batches_;
+    size_t batch_ = 0;
+    size_t steps_in_batch_ = 0;
+    bool recorded_ = false;
+    bool profiled_ = false;
+    uint64_t dispatches_ = 0;
+    uint64_t barriers_ = 0;
+    OwnedQueryPool timestamps_;
+    std::vector<std::string> timed_steps_;
 };
 
 }  // namespace torchvk

@@ -104,30 +104,43 @@ VkCommandBuffer Stream::pending_commands(std::span<const AddressRange> ranges) {
 
 uint64_t Stream::finish_transfer(uint64_t bytes) {
     pending_bytes_ += bytes;
-    if (pending_bytes_ >= largest_pending_bytes) return submit_locked(VK_NULL_HANDLE);
+    if (pending_bytes_ >= largest_pending_bytes) return submit_locked({});
     return submitted_ + 1;
 }
 
-uint64_t Stream::submit_locked(VkCommandBuffer commands) {
-    std::array<VkCommandBuffer, 2> buffers{};
-    uint32_t count = 0;
-    if (pending_.handle != VK_NULL_HANDLE) {
+uint64_t Stream::submit_locked(std::span<const VkCommandBuffer> batches) {
+    std::vector<VkCommandBuffer> buffers;
+    buffers.reserve(batches.size() + 1);
+    const bool with_pending = pending_.handle != VK_NULL_HANDLE;
+    if (with_pending) {
         VK_CALL(device_.vk.vkEndCommandBuffer(pending_.handle));
-        buffers[count++] = pending_.handle;
+        buffers.push_back(pending_.handle);
     }
-    if (commands != VK_NULL_HANDLE) buffers[count++] = commands;
+    buffers.insert(buffers.end(), batches.begin(), batches.end());
+    if (buffers.empty()) return submitted_;
+
+    // Pending transfers share the first batch.
+    std::vector<VkSubmitInfo> infos;
+    infos.reserve(buffers.size());
+    for (size_t begin = 0; begin < buffers.size();) {
+        const size_t count = begin == 0 && with_pending && !batches.empty() ? 2 : 1;
+        VkSubmitInfo info{VK_STRUCTURE_TYPE_SUBMIT_INFO};
+        info.commandBufferCount = static_cast<uint32_t>(count);
+        info.pCommandBuffers = &buffers[begin];
+        infos.push_back(info);
+        begin += count;
+    }
 
     const uint64_t value = submitted_ + 1;
     const VkSemaphore semaphore = timeline_.get();
     VkTimelineSemaphoreSubmitInfo timeline{VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO};
     timeline.signalSemaphoreValueCount = 1;
     timeline.pSignalSemaphoreValues = &value;
-    VkSubmitInfo info{VK_STRUCTURE_TYPE_SUBMIT_INFO, &timeline};
-    info.commandBufferCount = count;
-    info.pCommandBuffers = buffers.data();
-    info.signalSemaphoreCount = 1;
-    info.pSignalSemaphores = &semaphore;
-    VK_CALL(device_.vk.vkQueueSubmit(device_.queue, 1, &info, VK_NULL_HANDLE));
+    infos.back().pNext = &timeline;
+    infos.back().signalSemaphoreCount = 1;
+    infos.back().pSignalSemaphores = &semaphore;
+    VK_CALL(device_.vk.vkQueueSubmit(device_.queue, static_cast<uint32_t>(infos.size()),
+                                     infos.data(), VK_NULL_HANDLE));
     submitted_ = value;
     device_.counters.submissions.fetch_add(1, std::memory_order_relaxed);
     if (pending_.handle != VK_NULL_HANDLE) {
@@ -139,17 +152,16 @@ uint64_t Stream::submit_locked(VkCommandBuffer commands) {
     return value;
 }
 
-uint64_t Stream::submit(VkCommandBuffer commands) {
+uint64_t Stream::submit(std::span<const VkCommandBuffer> batches) {
     std::vector<std::shared_ptr<const void>> released;  // destroyed after the lock is dropped
     const std::lock_guard lock(mutex_);
     released = take_finished_objects();
-    if (device_.profile.null_hardware) return submitted_;
-    return submit_locked(commands);
+    return submit_locked(batches);
 }
 
 uint64_t Stream::flush() {
     const std::lock_guard lock(mutex_);
-    if (pending_.handle != VK_NULL_HANDLE) return submit_locked(VK_NULL_HANDLE);
+    if (pending_.handle != VK_NULL_HANDLE) return submit_locked({});
     return submitted_;
 }
 
@@ -169,7 +181,7 @@ void Stream::wait(uint64_t value) {
     if (finished(value)) return;
     {
         const std::lock_guard lock(mutex_);
-        if (value > submitted_) submit_locked(VK_NULL_HANDLE);
+        if (value > submitted_) submit_locked({});
     }
     const auto give_up = std::chrono::steady_clock::now() + polling_time;
     while (std::chrono::steady_clock::now() < give_up) {

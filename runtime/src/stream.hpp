@@ -49,8 +49,9 @@ class Stream {
         return finish_transfer(bytes);
     }
 
-    // Submits pending transfers and then `commands`, in one vkQueueSubmit. Returns their value.
-    uint64_t submit(VkCommandBuffer commands);
+    // Submits pending transfers and then `batches`, each as a batch of its own, with one
+    // vkQueueSubmit. Returns their value.
+    uint64_t submit(std::span<const VkCommandBuffer> batches);
 
     // Submits pending transfers. Returns the value of the latest submission.
     uint64_t flush();
@@ -79,7 +80,7 @@ class Stream {
 
     VkCommandBuffer pending_commands(std::span<const AddressRange> ranges);
     uint64_t finish_transfer(uint64_t bytes);
-    uint64_t submit_locked(VkCommandBuffer commands);
+    uint64_t submit_locked(std::span<const VkCommandBuffer> batches);
     CommandBuffer take_command_buffer();
     std::vector<std::shared_ptr<const void>> take_finished_objects();
 

@@ -41,7 +41,8 @@ def profiling(device: Any) -> Iterator[None]:
     device.set_profiling(False)
 
 
-@pytest.mark.parametrize("length", [1, 2, 40])
+# More than 256 steps are submitted in several batches.
+@pytest.mark.parametrize("length", [1, 2, 40, 256, 600])
 def test_a_chain_of_kernels(device: Any, length: int) -> None:
     compiled = device.build_plan(chain(length))
     assert (compiled.dispatch_count, compiled.barrier_count) == (length, length - 1)
