@@ -19,7 +19,7 @@ from torch._inductor.virtualized import OpsWrapper, V
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from torchvk_compile.codegen import dtypes
-from torchvk_compile.codegen.overrides_special import BINARY_SPECIAL, UNARY_SPECIAL
+from torchvk_compile.codegen.overrides_library import BINARY, UNARY, library_call
 from torchvk_compile.codegen.printer import SlangExprPrinter, fits_int32
 from torchvk_compile.errors import UnsupportedOperatorError
 
@@ -345,14 +345,6 @@ class SlangOverrides(OpOverrides):
         dtype = _floating(_dtype(x))
         return _math("ldexp", _text(x, dtype), _text(exponent, torch.int32), dtype=dtype)
 
-    @staticmethod
-    def nextafter(a: Operand, b: Operand) -> str:
-        return _math_call("nextafter", a, b)
-
-    @staticmethod
-    def copysign(a: Operand, b: Operand) -> str:
-        return _math_call("copysign", a, b)
-
     # -- random numbers ----------------------------------------------------------------------------
 
     @staticmethod
@@ -376,18 +368,6 @@ class SlangOverrides(OpOverrides):
     @staticmethod
     def inline_asm_elementwise(*inputs: Any, asm: str, **options: Any) -> str:
         raise UnsupportedOperatorError("inline_asm_elementwise", reason="it holds CUDA assembly")
-
-
-# Elementary functions: float and double versions live in torchvk_math and torchvk_math64.
-UNARY_MATH = (
-    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sigmoid"),
-    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh"),
-    *("asinh", "acosh", "atanh", "erf", "erfc"),
-)
-BINARY_MATH = ("atan2", "hypot")
-
-MATH_MODULES = {torch.float32: "torchvk_math", torch.float64: "torchvk_math64"}
-SPECIAL_MODULES = {torch.float32: "torchvk_special", torch.float64: "torchvk_special64"}
 
 
 def _dtype(x: Operand) -> torch.dtype:
@@ -517,27 +497,14 @@ def _rounded(function: str, x: Operand) -> str:
 
 
 def _math(function: str, *arguments: str, dtype: torch.dtype) -> str:
-    V.kernel.require(MATH_MODULES[dtype])
-    return f"torch{_capitalised(function)}({', '.join(arguments)})"
-
-
-def _capitalised(name: str) -> str:
-    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+    call, module = library_call(function, list(arguments), dtype)
+    V.kernel.require(module)
+    return call
 
 
 def _math_call(function: str, *operands: Operand) -> str:
     dtype = _floating(_promoted(*operands))
     return _math(function, *(_text(x, dtype) for x in operands), dtype=dtype)
-
-
-def _special_call(function: str, *operands: Operand) -> str:
-    dtype = _floating(_promoted(*operands))
-    if dtype == torch.float64:
-        raise UnsupportedOperatorError(
-            f"special function {function}", dtype=dtype, reason="it is written for float32 only"
-        )
-    V.kernel.require(SPECIAL_MODULES[dtype])
-    return f"torch{_capitalised(function)}({', '.join(_text(x, dtype) for x in operands)})"
 
 
 def _random(function: str, seed: Operand, offset: Operand, *bounds: Operand) -> str:
@@ -546,15 +513,13 @@ def _random(function: str, seed: Operand, offset: Operand, *bounds: Operand) -> 
     return f"{function}({', '.join(arguments)})"
 
 
-def _define(names: tuple[str, ...] | list[str], call: Callable[..., str]) -> None:
+def _define(names: tuple[str, ...]) -> None:
     for name in names:
-        function = functools.partial(call, name)
-        functools.update_wrapper(function, call)
+        function = functools.partial(_math_call, name)
+        functools.update_wrapper(function, _math_call)
         function.__name__ = name  # type: ignore[attr-defined]
         setattr(SlangOverrides, name, staticmethod(function))
 
 
-_define(UNARY_MATH, _math_call)
-_define(BINARY_MATH, _math_call)
-_define(UNARY_SPECIAL, _special_call)
-_define(BINARY_SPECIAL, _special_call)
+_define(UNARY)
+_define(BINARY)

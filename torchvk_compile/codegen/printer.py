@@ -17,10 +17,9 @@ from torch.utils._sympy.printers import ExprPrinter
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from torchvk_compile.codegen.dtypes import literal
+from torchvk_compile.codegen.overrides_library import library_call
 
 INTEGER_MODULE = "torchvk_integer"
-MATH_MODULE = "torchvk_math"
-CAST_MODULE = "torchvk_cast"
 _INT32_MAX = 2**31 - 1
 
 
@@ -198,9 +197,13 @@ class SlangExprPrinter(ExprPrinter):
         return self._print_IntTrueDiv(expr)
 
     def _print_FloatPow(self, expr: sympy.Expr) -> str:
-        _require(MATH_MODULE)
-        base, exponent = (self._print(argument) for argument in expr.args)
-        return f"torchPow(float({base}), float({exponent}))"
+        return self._library("pow", expr)
+
+    def _library(self, function: str, expr: sympy.Expr) -> str:
+        arguments = [f"float({self._print(argument)})" for argument in expr.args]
+        text, module = library_call(function, arguments, torch.float32)
+        _require(module)
+        return text
 
     def _print_TruncToInt(self, expr: sympy.Expr) -> str:
         return self._to_integer(self._print(expr.args[0]))
@@ -232,8 +235,7 @@ class SlangExprPrinter(ExprPrinter):
         name = type(expr).__name__
         opaque = name.removeprefix("OpaqueUnaryFn_")
         if opaque != name:
-            _require(MATH_MODULE)
-            return f"torch{opaque.capitalize()}(float({self._print(expr.args[0])}))"
+            return self._library(opaque, expr)
         raise NotImplementedError(
             f"an index expression uses {name}, which has no Slang form: {expr}"
         )
