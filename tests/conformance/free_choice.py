@@ -1,0 +1,67 @@
+"""Operators with several right results, and what makes one right.
+
+In: an operator's name. Out: the checks that define its results. Forbidden: a check that any result
+passes, except for the elements of uninitialised memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from . import draws, factorizations, order
+from .comparison import Mismatch
+from .placement import tensors_in
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operator's name and its arguments, on the CPU and as they were before the call."""
+
+    name: str
+    input: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+Check = Callable[[Call, Any, Any], None]
+
+_CHECKS: dict[str, Check] = {**order.CHECKS, **factorizations.CHECKS, **draws.CHECKS}
+
+_SCALING = (
+    "nn_functional_dropout",
+    "nn_functional_dropout2d",
+    "nn_functional_dropout3d",
+    "nn_functional_rrelu",
+)
+
+
+def check_for(call: Call) -> Check | None:
+    """What decides on results of `call` that are not CPU eager's; None when nothing may."""
+    drawn = draws.DRAWS_IF.get(call.name)
+    if drawn is not None and not drawn(call):
+        return None
+    return _CHECKS.get(call.name)
+
+
+def check_gradients(
+    call: Call, outputs: list[Any], cotangents: list[Any], gradients: list[Any], expected: list[Any]
+) -> bool:
+    """Check gradients that depend on a draw.
+
+    Returns:
+        Whether the operator is one that draws; else nothing was checked.
+
+    Raises:
+        Mismatch: when the gradients do not belong to the outputs.
+    """
+    if draws.CHECKS.get(call.name) is None or check_for(call) is None:
+        return False
+    if [gradient is None for gradient in gradients] != [other is None for other in expected]:
+        raise Mismatch("other inputs have gradients")
+    if call.name in _SCALING:
+        draws.check_scaling_gradient(call, outputs, cotangents, gradients)
+    else:
+        draws.check_form(call, list(tensors_in(expected)), list(tensors_in(gradients)))
+    return True

@@ -1,0 +1,102 @@
+"""Indices of sorted and selected values, where equal values leave a choice.
+
+In: a call and its results. Out: nothing, or `Mismatch`. Forbidden: accepting an index whose value
+is another one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .comparison import Mismatch, compare
+from .tolerances import Tolerance
+
+_EQUAL = Tolerance(0.0, 0.0)
+
+
+def _argument(call: Any, name: str, position: int, default: Any) -> Any:
+    if name in call.kwargs:
+        return call.kwargs[name]
+    return call.args[position] if len(call.args) > position else default
+
+
+def _at(values: torch.Tensor, indices: torch.Tensor, dim: int) -> torch.Tensor:
+    if values.dim() == 0:
+        values, indices = values.reshape(1), indices.reshape(1)
+    if indices.numel() and not bool(((indices >= 0) & (indices < values.shape[dim])).all()):
+        raise Mismatch(f"an index is outside of 0..{values.shape[dim] - 1}")
+    return values.gather(dim, indices)
+
+
+def _require_distinct(indices: torch.Tensor, dim: int) -> None:
+    rows = indices.reshape(1) if indices.dim() == 0 else indices
+    ordered = rows.sort(dim).values
+    if bool((ordered.diff(dim=dim) == 0).any()):
+        raise Mismatch("an index appears twice in one row")
+
+
+def check_sort(call: Any, expected: Any, actual: Any) -> None:
+    """``sort``: the values are torch's, each index points to its value, none appears twice."""
+    if _argument(call, "stable", 9, False):
+        raise Mismatch("a stable sort leaves no choice")
+    compare(actual[0], expected[0], _EQUAL)
+    dim = _sorted_dim(call)
+    ordered = expected[0].reshape(_row_shape(expected[0]))
+    compare(_at(call.input, actual[1].cpu(), dim), ordered, _EQUAL)
+    _require_distinct(actual[1].cpu(), dim)
+
+
+def check_topk(call: Any, expected: Any, actual: Any) -> None:
+    """``topk``: as a sort; unsorted results may come in any order."""
+    dim = _argument(call, "dim", 1, -1)
+    ordered = _argument(call, "sorted", 3, True)
+    values, indices = actual[0].cpu(), actual[1].cpu()
+    theirs = expected[0]
+    compare(_at(call.input, indices, dim), values.reshape(_row_shape(values)), _EQUAL)
+    _require_distinct(indices, dim)
+    if not ordered and values.dim():
+        values, theirs = values.sort(dim).values, theirs.sort(dim).values
+    compare(values, theirs, _EQUAL)
+
+
+def check_argsort(call: Any, expected: Any, actual: Any) -> None:
+    """``argsort``: the indices name torch's values, in torch's order."""
+    if _argument(call, "stable", 9, False):
+        raise Mismatch("a stable sort leaves no choice")
+    dim = _sorted_dim(call)
+    mine = _at(call.input, actual.cpu(), dim)
+    compare(mine, _at(call.input, expected, dim), _EQUAL)
+    _require_distinct(actual.cpu(), dim)
+
+
+def check_selected(call: Any, expected: Any, actual: Any) -> None:
+    """``kthvalue``, ``median``, ``mode``: torch's value, and an index where it stands."""
+    compare(actual[0], expected[0], _EQUAL)
+    compare(actual[1].shape, expected[1].shape, _EQUAL)
+    position = 1 if call.name == "kthvalue" else 0
+    dim = _argument(call, "dim", position, -1)
+    keepdim = actual[1].dim() == call.input.dim()
+    indices = actual[1].cpu() if keepdim else actual[1].cpu().unsqueeze(dim)
+    values = expected[0] if keepdim else expected[0].unsqueeze(dim)
+    compare(_at(call.input, indices, dim), values.reshape(_row_shape(values)), _EQUAL)
+
+
+def _sorted_dim(call: Any) -> int:
+    return _argument(call, "dim", 0, -1)
+
+
+def _row_shape(values: torch.Tensor) -> tuple[int, ...]:
+    return tuple(values.shape) if values.dim() else (1,)
+
+
+CHECKS = {
+    "sort": check_sort,
+    "topk": check_topk,
+    "argsort": check_argsort,
+    "kthvalue": check_selected,
+    "median": check_selected,
+    "nanmedian": check_selected,
+    "mode": check_selected,
+}
