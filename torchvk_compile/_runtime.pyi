@@ -237,9 +237,9 @@ class Plan:
     def dispatch_count(self) -> int: ...
     @property
     def barrier_count(self) -> int: ...
-    def run(self, inputs: Sequence[int], values: Sequence[int]) -> list[Any]:
+    def run(self, inputs: Sequence[int], values: list[int]) -> list[Any]:
         """Submit the plan once; returns one ``"dltensor"`` capsule per output, before it is done.
 
-        ``inputs`` are addresses, ``values`` the dynamic scalars. Raises ValueError when a count is
-        wrong, ``out_of_memory`` with nothing submitted.
+        ``inputs`` are addresses, ``values`` the dynamic scalars (up to 64 bits, either sign).
+        Raises ValueError when a count is wrong, ``out_of_memory`` with nothing submitted.
         """

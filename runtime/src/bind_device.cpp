@@ -88,8 +88,11 @@ nb::list take_timings(Device& device) {
     return list;
 }
 
-nb::list run_plan(Plan& plan, const std::vector<uint64_t>& inputs,
-                  const std::vector<int64_t>& values) {
+nb::list run_plan(Plan& plan, const std::vector<uint64_t>& inputs, const nb::list& scalars) {
+    std::vector<int64_t> values;
+    values.reserve(scalars.size());
+    for (const nb::handle scalar : scalars)
+        values.push_back(parse_bits(scalar));
     std::vector<TensorPointer> outputs;
     {
         const nb::gil_scoped_release released;

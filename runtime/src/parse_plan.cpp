@@ -28,23 +28,10 @@ nb::dict as_dict(nb::handle value) {
     return nb::cast<nb::dict>(value);
 }
 
-// Arguments carry bit patterns: unsigned 64-bit integers are taken as they are.
-int64_t integer_bits(nb::handle value) {
-    int overflow = 0;
-    const long long number = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
-    if (overflow == 0) {
-        if (number == -1 && PyErr_Occurred()) throw nb::python_error();
-        return number;
-    }
-    const unsigned long long bits = PyLong_AsUnsignedLongLong(value.ptr());
-    if (PyErr_Occurred()) throw nb::python_error();
-    return static_cast<int64_t>(bits);
-}
-
 // int | ("value", index)
 Scalar parse_scalar(nb::handle value) {
     if (!PyTuple_Check(value.ptr()) && !PyList_Check(value.ptr())) {
-        return {integer_bits(value), -1};
+        return {parse_bits(value), -1};
     }
     const nb::sequence pair = nb::borrow<nb::sequence>(value);
     if (nb::len(pair) != 2 || nb::cast<std::string>(pair[0]) != "value") {
@@ -126,7 +113,7 @@ Step parse_step(const nb::dict& dict) {
         step.destination = parse_buffer(item(dict, "buffer"));
         step.destination_offset = scalar(dict, "offset");
         step.bytes = scalar(dict, "nbytes");
-        step.pattern = static_cast<uint32_t>(integer_bits(item(dict, "pattern")));
+        step.pattern = static_cast<uint32_t>(parse_bits(item(dict, "pattern")));
     } else if (kind == "copy") {
         step.kind = Step::Kind::copy;
         step.destination = parse_buffer(item(dict, "dst"));
@@ -170,6 +157,18 @@ void parse_into(PlanSpec& plan, const nb::dict& spec) {
 }
 
 }  // namespace
+
+int64_t parse_bits(nb::handle value) {
+    int overflow = 0;
+    const long long number = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
+    if (overflow == 0) {
+        if (number == -1 && PyErr_Occurred()) throw nb::python_error();
+        return number;
+    }
+    const unsigned long long bits = PyLong_AsUnsignedLongLong(value.ptr());
+    if (PyErr_Occurred()) throw nb::python_error();
+    return static_cast<int64_t>(bits);
+}
 
 std::vector<uint32_t> parse_spirv(const nb::bytes& spirv) {
     if (spirv.size() % 4 != 0) throw nb::value_error("SPIR-V is a sequence of 4-byte words");

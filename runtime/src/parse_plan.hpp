@@ -12,6 +12,9 @@ namespace torchvk {
 
 PlanSpec parse_plan(const nanobind::dict& spec);
 
+// The 64 bits of an int: signed, or unsigned up to 2^64 - 1 (bit patterns of doubles).
+int64_t parse_bits(nanobind::handle value);
+
 // SPIR-V words from a bytes object.
 std::vector<uint32_t> parse_spirv(const nanobind::bytes& spirv);
 

@@ -19,6 +19,9 @@ _GET_POINTER = ctypes.pythonapi.PyCapsule_GetPointer
 _GET_POINTER.restype = ctypes.c_void_p
 _GET_POINTER.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
+# The kernels in kernels.slang and the bytes of their arguments.
+KERNELS = {"add": 28, "scale": 24, "store": 32, "check": 28}
+
 DL_CODES = {"i": 0, "u": 1, "f": 2}
 
 
@@ -81,7 +84,7 @@ def kernels() -> bytes:
     from torchvk_compile.shaders import compile_module
 
     source = Path(__file__).with_name("kernels.slang").read_text()
-    return compile_module(source, ["add", "scale", "check"], name="runtime_tests")
+    return compile_module(source, list(KERNELS), name="runtime_tests")
 
 
 def float_bits(value: float) -> int:
@@ -95,7 +98,7 @@ def pointer(at: int, buffer: tuple, offset: Any = 0) -> dict[str, Any]:
 
 
 def word(at: int, value: Any, kind: str = "u32") -> dict[str, Any]:
-    """A 4-byte argument."""
+    """An argument that is no pointer; 4 bytes, or 8 for i64 and f64."""
     return {"kind": kind, "at": at, "value": value}
 
 
@@ -105,7 +108,7 @@ def dispatch(
     """A dispatch of one of the kernels in kernels.slang over ``groups`` workgroups."""
     return {
         "kind": "dispatch",
-        "kernel": ["add", "scale", "check"].index(kernel),
+        "kernel": list(KERNELS).index(kernel),
         "label": label or kernel,
         "groups": [groups, 1, 1],
         "barrier": barrier,
@@ -115,7 +118,6 @@ def dispatch(
 
 def plan(name: str, steps: list, **parts: Any) -> dict[str, Any]:
     """A plan specification over the kernels in kernels.slang; ``parts`` replace the defaults."""
-    sizes = {"add": 28, "scale": 24, "check": 28}
     return {
         "name": name,
         "input_count": 0,
@@ -131,7 +133,7 @@ def plan(name: str, steps: list, **parts: Any) -> dict[str, Any]:
                 "full_subgroups": False,
                 "argument_bytes": size,
             }
-            for entry, size in sizes.items()
+            for entry, size in KERNELS.items()
         ],
         "steps": steps,
         **parts,

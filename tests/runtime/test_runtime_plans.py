@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -188,6 +189,30 @@ def test_fills_and_copies(device: Any) -> None:
         pattern = np.tile(np.array([10, 11, 12, 13], np.uint8), 64)
         expected[17 : 17 + nbytes] = pattern[:nbytes]
         assert np.array_equal(get(device, result, 256, np.uint8), expected), f"{nbytes} bytes"
+
+
+@pytest.mark.parametrize("number", [1.5, -2.25, -0.0, float("-inf")])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_eight_byte_arguments(device: Any, number: float, dynamic: bool) -> None:
+    if not device.profile.float64:
+        pytest.skip("no float64 on this device")
+    (bits,) = struct.unpack("<Q", struct.pack("<d", number))  # above 2^63 for negative numbers
+    values = [bits, -(2**63)]
+    arguments = [
+        pointer(0, ("output", 0)),
+        word(8, ("value", 0) if dynamic else values[0], "f64"),
+        pointer(16, ("output", 1)),
+        word(24, ("value", 1) if dynamic else values[1], "i64"),
+    ]
+    outputs = [
+        {"nbytes": 8, "shape": [], "strides": [], "dl_code": code, "dl_bits": 64} for code in (2, 0)
+    ]
+    compiled = device.build_plan(
+        plan("store", [dispatch("store", 1, arguments)], value_count=2, outputs=outputs)
+    )
+    first, second = compiled.run([], values)
+    assert get(device, first, 1, np.uint64)[0] == bits
+    assert get(device, second, 1, np.int64)[0] == -(2**63)
 
 
 def test_threads_run_plans_concurrently(device: Any) -> None:
