@@ -28,6 +28,7 @@ from torchvk_compile.codegen.lines import DispatchLine
 from torchvk_compile.codegen.overrides import SlangOverrides
 from torchvk_compile.codegen.printer import SlangExprPrinter
 from torchvk_compile.codegen.reductions import ReductionCodegen
+from torchvk_compile.codegen.scans import ScanCodegen
 from torchvk_compile.codegen.templates import KERNEL_NAME, render
 
 
@@ -48,7 +49,7 @@ class SlangCSE(CSE[CSEVariable, str]):
         return super().generate(buffer, expr, **kwargs)
 
 
-class SlangKernel(ReductionCodegen, SIMDKernel):
+class SlangKernel(ReductionCodegen, ScanCodegen, SIMDKernel):
     """Pointwise and reduction kernels.
 
     The body is a row of segments. A segment of a reduction kernel is one loop along the reduced elements (or
@@ -68,6 +69,7 @@ class SlangKernel(ReductionCodegen, SIMDKernel):
         self.cse = SlangCSE("", self.suffix)
         self.collector = ArgumentCollector(self)
         self.modules: set[str] = {"torchvk_memory"}
+        self.helpers = IndentedBuffer()
         self.prefix = IndentedBuffer()
         self.lane_indexing = IndentedBuffer()
         self.vector_loads = IndentedBuffer()
@@ -87,7 +89,8 @@ class SlangKernel(ReductionCodegen, SIMDKernel):
             self.layout = self._choose_reduction_layout(indices)
             self.persistent_reduction = self.layout.persistent
             self._reduction_tree().is_loop = not self.layout.persistent
-            if self.layout.lanes > 1 and not self._lanes_pay(indices):
+            lanes_allowed = not self.has_scan()
+            if self.layout.lanes > 1 and not (lanes_allowed and self._lanes_pay(indices)):
                 self.layout = dataclasses.replace(self.layout, lanes=1)
         elif self._lanes_pay(indices):
             self.layout = layout.pointwise_layout(layout.LANES)
@@ -219,7 +222,7 @@ class SlangKernel(ReductionCodegen, SIMDKernel):
             if not self.inside_reduction:
                 if self.layout.columns > 1:
                     conditions.append("column == 0")
-            elif self.layout.persistent and self._columns_may_overhang():
+            elif self.guards_columns():
                 conditions.append("column_exists")
         if conditions:
             line = f"if ({' && '.join(conditions)}) {line}"
@@ -295,8 +298,15 @@ class SlangKernel(ReductionCodegen, SIMDKernel):
         return not V.graph.sizevars.statically_known_multiple_of(self._row_tree().numel, rows)
 
     def _columns_may_overhang(self) -> bool:
-        numel = self._reduction_tree().numel
-        return not V.graph.sizevars.statically_known_equals(numel, self.layout.columns)
+        numel, sizevars = self._reduction_tree().numel, V.graph.sizevars
+        if self.layout.persistent:
+            return not sizevars.statically_known_equals(numel, self.layout.columns)
+        return not sizevars.statically_known_multiple_of(numel, self.layout.columns)
+
+    def guards_columns(self) -> bool:
+        """Whether an invocation may stand behind the last element of its row and has to keep its results to itself."""
+        in_step = self.layout.persistent or self.has_scan()
+        return in_step and self._columns_may_overhang()
 
     def _row_tree(self) -> IterationRangesRoot:
         return self.range_trees[0]
@@ -348,7 +358,30 @@ class SlangKernel(ReductionCodegen, SIMDKernel):
         for part in (*pending, self.lane_indexing, self.vector_stores):
             part.clear()
 
+    def loop_base(self) -> str:
+        """The variable of a loop in step: the element of the workgroup's first column."""
+        return f"{self._reduction_tree().prefix}base"
+
+    def _loop_in_step(self) -> None:
+        tree, index_type, base = self._reduction_tree(), self.index_dtype, self.loop_base()
+        length, columns = self.collector.extent(tree), self.layout.columns
+        own = f"{base} + {index_type}(column)" if columns > 1 else base
+        self.body.writeline(f"for ({index_type} {base} = 0; {base} < {length}; {base} += {columns})")
+        self.body.writeline("{")
+        with self.body.indent():
+            if self._columns_may_overhang():
+                self.body.writeline(f"const bool column_exists = {own} < {length};")
+                self.body.writeline(f"const {index_type} {tree.name} = min({own}, {length} - 1);")
+            else:
+                self.body.writeline(f"const {index_type} {tree.name} = {own};")
+            for part in (self.lane_indexing, self.loads, self.compute, self.stores):
+                self.body.splice(part)
+        self.body.writeline("}")
+
     def _loop_segment(self) -> None:
+        if self.has_scan():
+            self._loop_in_step()
+            return
         tree, index_type = self._reduction_tree(), self.index_dtype
         name, lanes = tree.name, self.layout.lanes
         length = self.collector.extent(tree)
@@ -390,7 +423,7 @@ class SlangKernel(ReductionCodegen, SIMDKernel):
         self.codegen_body()
         reduction, row = self.features.is_reduction(), self._row_tree()
         column = self._reduction_tree() if reduction else None
-        return render(
+        return self.helpers.getvalue() + render(
             "loops.slang.j2",
             kernel=name or KERNEL_NAME,
             layout=self.layout,

@@ -113,8 +113,9 @@ class ReductionCodegen:
             else:
                 self.compute.writeline(f"{state_type} {name} = {fresh};")
         else:
+            guard = "if (column_exists) " if self.guards_columns() else ""  # type: ignore[attr-defined]
             self.prefix.writeline(f"{state_type} {name} = {reducer}.identity();")
-            self.compute.writeline(f"{name} = {reducer}.combine({name}, {fresh});")
+            self.compute.writeline(f"{guard}{name} = {reducer}.combine({name}, {fresh});")
         if layout.columns > 1:
             shape = f"{layout.rows}, {layout.columns}"
             if layout.inner:

@@ -35,6 +35,7 @@ class VulkanScheduling(SIMDScheduling):
             [
                 BackendFeature.INPLACE_BUFFERS,
                 BackendFeature.MASKED_SCATTER_WITH_INDEX,
+                BackendFeature.SCAN,
                 BackendFeature.TUPLE_REDUCTION,
                 BackendFeature.TRITON_TEMPLATES,
             ]

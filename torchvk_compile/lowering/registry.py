@@ -18,8 +18,10 @@ from torch.utils._pytree import tree_leaves
 def register_lowerings() -> None:
     """Add TorchVK's lowerings to Inductor's table; called once."""
     from torchvk_compile.lowering.matmul import register_matmul
+    from torchvk_compile.lowering.scan import register_scans
 
     register_matmul()
+    register_scans()
 
 
 def route(overload: torch._ops.OpOverload, lowering: Callable[..., Any]) -> None:
