@@ -1,6 +1,6 @@
-"""Matrix products on GPUs: a tile of the output per workgroup, operands staged through shared memory.
+"""Matrix products: what the shells `gemm_tile.slang.j2` (GPUs) and `gemm_panel.slang.j2` (CPU drivers) need to know.
 
-In: a `TemplateBuffer` with operands (B, M, K) and (B, K, N), and a `GemmConfig`. Out: values for `gemm.slang.j2`.
+In: a `TemplateBuffer` with operands (B, M, K) and (B, K, N), and a `GemmConfig`. Out: values for the shells.
 Forbidden: choosing the configuration, knowing which ATen operator asks.
 """
 
@@ -15,20 +15,21 @@ from torch._inductor import ir
 from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import CeilDiv
 
-from torchvk_compile.codegen.dtypes import compute_type, storage_type
-from torchvk_compile.codegen.gemm_config import GemmConfig
-from torchvk_compile.codegen.template_kernel import LANES, Epilogue, TemplateKernel
+from torchvk_compile.codegen.dtypes import compute_type, storage_type, to_compute
+from torchvk_compile.codegen.gemm_config import GemmConfig, PanelConfig
+from torchvk_compile.codegen.layout import GRID_ROW, LANES, WorkgroupLayout
+from torchvk_compile.codegen.template_kernel import Epilogue, TemplateKernel
 
 
 @dataclasses.dataclass(frozen=True)
 class Operand:
-    """How the shell reads one operand.
+    """How a shell reads one operand.
 
     Attributes:
         pointer: name of the argument.
         storage: Slang type of an element in memory.
-        vector: Slang expression of `LANES` accumulator elements, in terms of the stored vector `stored`.
-        origin: element index of the matrix of the current batch.
+        vector, scalar: accumulator elements as Slang expressions of what is in memory, called `stored`.
+        origin: element index of the current batch's matrix.
         outer_stride: elements between neighbours along M or N.
         k_stride: elements between neighbours along K.
         run: the dimension that vectors are loaded along, ``"k"`` or ``"outer"``.
@@ -39,6 +40,7 @@ class Operand:
     pointer: str
     storage: str
     vector: str
+    scalar: str
     origin: str
     outer_stride: str
     k_stride: str
@@ -48,11 +50,11 @@ class Operand:
 
 
 class GemmKernel(TemplateKernel):
-    """``output[b, m, n] = epilogue(sum over k of a[b, m, k] * c[b, k, n])``.
+    """``output[b, m, n] = epilogue(sum over k of a[b, m, k] * b[b, k, n])``.
 
     Args:
-        output: the buffer, of size (M, N) or (B, M, N); with a split K, (S, M, N) or (S, B, M, N) of partial sums.
-        a, b: operands; `ir.Buffer` or `ir.ReinterpretView` with fixed layouts, 2-d or 3-d.
+        output: of size (M, N) or (B, M, N); with a split K (S, M, N) or (S, B, M, N), of partial sums.
+        a, b: operands with fixed layouts, 2-d or 3-d.
         config: the tiling.
         accumulator: dtype of the sums: float32, float64, int32 or int64.
         epilogue: see `TemplateKernel`.
@@ -67,15 +69,16 @@ class GemmKernel(TemplateKernel):
         accumulator: torch.dtype,
         epilogue: Epilogue | None,
     ) -> None:
+        panel = isinstance(config, PanelConfig)
         leading = ["part"] * (config.split_k > 1) + ["batch"] * (len(a.get_size()) == 3)
         super().__init__(
             output,
             index_names=[*leading, "m", "n"],
-            value="sums[i][j]",
+            value="results[i]" if panel else "sums[i][j]",
             accumulator=accumulator,
             epilogue=epilogue,
-            template="gemm.slang.j2",
-            workgroup_size=config.workgroup_size,
+            template="gemm_panel.slang.j2" if panel else "gemm_tile.slang.j2",
+            layout=_workgroup(config),
         )
         self._a, self._b, self._config = a, b, config
 
@@ -84,55 +87,54 @@ class GemmKernel(TemplateKernel):
         *batch, m, k = self._a.get_size()
         n = self._b.get_size()[-1]
         count = batch[0] if batch else sympy.Integer(1)
-        tiles = CeilDiv(m, config.block_m) * CeilDiv(n, config.block_n)
-        self.groups = tiles * count * config.split_k
-        folded = not V.graph.sizevars.statically_known_leq(self.groups, 65535)
-        scalar = compute_type(self._accumulator)
+        self.groups = CeilDiv(m, config.block_m) * CeilDiv(n, config.block_n) * count * config.split_k
         return {
             "config": config,
-            "scalar": scalar,
+            "scalar": compute_type(self._accumulator),
             "floating": self._accumulator.is_floating_point,
             "size_m": self.argument("size_m", m),
             "size_n": self.argument("size_n", n),
             "size_k": self.argument("size_k", k),
-            "batched": bool(batch),
-            "size_batch": self.argument("size_batch", count) if batch else "1",
-            "folded": folded,
+            "size_batch": self.argument("size_batch", count) if batch else None,
+            "folded": not V.graph.sizevars.statically_known_leq(self.groups, GRID_ROW),
             "operand_a": self._operand("a", self._a, outer=-2, inner=-1),
             "operand_b": self._operand("b", self._b, outer=-1, inner=-2),
         }
 
     def _operand(self, name: str, node: ir.IRNode, *, outer: int, inner: int) -> Operand:
-        layout = node.get_layout()
-        dtype = node.get_dtype()
-        sizevars = V.graph.sizevars
-        stride, offset = layout.stride, layout.offset
-        along_outer, along_k = stride[outer], stride[inner]
-        # A dimension of size one has any stride.
-        size = node.get_size()
-        unit_outer = sizevars.statically_known_equals(along_outer, 1)
-        unit_k = sizevars.statically_known_equals(along_k, 1)
-        run = "k" if unit_k else "outer"
-        other = along_outer if run == "k" else along_k
-        batch_stride = stride[0] if len(size) == 3 else sympy.Integer(0)
-        contiguous = unit_outer or unit_k
-        aligned = contiguous and all(
-            sizevars.statically_known_multiple_of(s, LANES) for s in (other, offset, batch_stride)
+        layout, size, dtype = node.get_layout(), node.get_size(), node.get_dtype()
+        known_multiple = V.graph.sizevars.statically_known_multiple_of
+        along_outer, along_k = (
+            # The stride of a dimension of one element says nothing.
+            sympy.Integer(0) if V.graph.sizevars.statically_known_equals(size[at], 1) else layout.stride[at]
+            for at in (outer, inner)
         )
-        origin = self.index_to_str(offset) if offset != 0 else "0"
+        unit_outer, unit_k = (V.graph.sizevars.statically_known_equals(s, 1) for s in (along_outer, along_k))
+        run = "k" if unit_k else "outer"
+        batch_stride = layout.stride[0] if len(size) == 3 else sympy.Integer(0)
+        contiguous = unit_outer or unit_k
+        other = along_outer if unit_k else along_k
+        origin = self.index_to_str(layout.offset)
         if batch_stride != 0:
             origin = f"batch * {self.argument(f'{name}_batch_stride', batch_stride)} + {origin}"
         return Operand(
             pointer=self.args.input(node.get_name()),
             storage=storage_type(dtype),
             vector=_vector_conversion(dtype, self._accumulator),
+            scalar=f"{compute_type(self._accumulator)}({to_compute(dtype, 'stored')})",
             origin=origin,
             outer_stride="1" if unit_outer else self.argument(f"{name}_outer_stride", along_outer),
             k_stride="1" if unit_k else self.argument(f"{name}_k_stride", along_k),
             run=run,
             contiguous=contiguous,
-            aligned=aligned,
+            aligned=contiguous and all(known_multiple(s, LANES) for s in (other, layout.offset, batch_stride)),
         )
+
+
+def _workgroup(config: GemmConfig) -> WorkgroupLayout:
+    if isinstance(config, PanelConfig):
+        return WorkgroupLayout(config.subgroup, 1, 1, config.subgroup, inner=False, persistent=False)
+    return WorkgroupLayout(config.workgroup_size, 1, LANES, 1, inner=False, persistent=False)
 
 
 def _vector_conversion(dtype: torch.dtype, accumulator: torch.dtype) -> str:
@@ -141,4 +143,4 @@ def _vector_conversion(dtype: torch.dtype, accumulator: torch.dtype) -> str:
         return "halfToFloat(stored)"
     if dtype is torch.bfloat16:
         return "bfloatToFloat(stored)"
-    return f"{compute_type(accumulator)}{LANES}(stored)" if dtype != accumulator else "stored"
+    return "stored" if dtype == accumulator else f"vector<{compute_type(accumulator)}, {LANES}>(stored)"

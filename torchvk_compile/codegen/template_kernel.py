@@ -16,7 +16,7 @@ from torch._inductor.codegen.common import CSEVariable, IndentedBuffer
 from torch._inductor.codegen.simd import IterationRangesEntry
 from torch._inductor.codegen.simd_kernel_features import SIMDKernelFeatures
 from torch._inductor.utils import sympy_index_symbol, sympy_product, sympy_subs
-from torch._inductor.virtualized import V
+from torch._inductor.virtualized import V, ops
 from torch.utils._sympy.symbol import SymT, free_symbol_is_type
 
 from torchvk_compile.codegen.dtypes import compute_dtype, compute_type
@@ -29,25 +29,23 @@ from torchvk_compile.codegen.templates import KERNEL_NAME, render
 Epilogue = Callable[[CSEVariable, Sequence[sympy.Expr]], Any]
 """From the accumulated value and the output's indices to the value stored, through `V.ops`."""
 
-LANES = 4
-"""Consecutive elements of the output's last dimension that one invocation stores at once."""
-
 
 class TemplateKernel(SlangKernel):
     """A Jinja shell whose store step is generated.
 
-    The shell computes `LANES` consecutive elements along the output's last dimension at a time and includes
-    `store_step` where it has them: there the variables named by `index_names` hold the indices of the first
-    of them, and `<value>[lane]` their accumulated values.
+    The shell computes `layout.lanes` consecutive elements along the output's last dimension at a time and
+    includes `store_step` where it has them. There the variables named by `index_names` hold the output's
+    indices, of the last of them ``<name>_first`` the first lane's, and `value` is the vector of accumulated
+    values (a scalar with one lane).
 
     Args:
         output: the buffer the template fills.
         index_names: variables of the shell for the indices of the output, outermost first.
-        value: the shell's expression for the vector of accumulated values.
+        value: the shell's expression for the accumulated values.
         accumulator: dtype of the accumulated values.
         epilogue: what happens to an accumulated value before it is rounded to the output's dtype.
         template: file name of the shell in `codegen_templates`.
-        workgroup_size: invocations per workgroup.
+        layout: size of the workgroup, lanes of the store step, subgroup size if the shell relies on one.
     """
 
     def __init__(
@@ -59,14 +57,14 @@ class TemplateKernel(SlangKernel):
         accumulator: torch.dtype,
         epilogue: Epilogue | None,
         template: str,
-        workgroup_size: int,
+        layout: WorkgroupLayout,
     ) -> None:
         self._output = output
         size = [V.graph.sizevars.simplify(s) for s in output.get_size()]
         super().__init__(
             {"x": sympy_product(size)}, features=SIMDKernelFeatures([], sympy_product(size))
         )
-        self.layout = WorkgroupLayout(workgroup_size, 1, LANES, 1, inner=False, persistent=False)
+        self.layout = layout
         self._size = size
         self._indices = [sympy_index_symbol(name) for name in index_names]
         self._value = value
@@ -159,9 +157,9 @@ class TemplateKernel(SlangKernel):
         return V.graph.sizevars.simplify_with_ranges(expr, self.var_ranges())
 
     def _lane_access(self, index: sympy.Expr) -> LaneAccess | None:
-        if free_symbol_is_type(index, SymT.TMP):
+        if self.layout.lanes == 1 or free_symbol_is_type(index, SymT.TMP):
             return None
-        return lane_access(index, self._indices[-1], LANES)
+        return lane_access(index, self._indices[-1], self.layout.lanes)
 
     def _base_index(self, index: sympy.Expr) -> str:
         return self.index_to_str(sympy_subs(index, {self._indices[-1]: self._first()}))
@@ -172,7 +170,6 @@ class TemplateKernel(SlangKernel):
     # The store step ----------------------------------------------------------------------------------------
 
     def _store_output(self, *, rounded: bool) -> None:
-        ops = V.ops
         value: Any = self.cse.namedvar("accumulated", dtype=self._accumulator)
         if self._epilogue is not None:
             value = self._epilogue(value, self._indices)
@@ -184,30 +181,37 @@ class TemplateKernel(SlangKernel):
         ops.store(self._output.get_name(), indexer(self._indices), value)
 
     def store_step(self) -> str:
-        """Slang statements that finish and store `LANES` elements."""
-        last, first, index_type = self._indices[-1].name, self._first().name, self.index_dtype
-        length = self._size[-1]
-        whole = V.graph.sizevars.statically_known_multiple_of(length, LANES)
+        """Slang statements that finish and store the elements an invocation has."""
         code = IndentedBuffer()
         code.splice(self.prefix)
-        if whole:
-            code.writeline(f"const int count = {LANES};")
-        else:
-            limit = self.index_to_str(length)
-            code.writeline(f"const int count = int(min({index_type}({LANES}), {limit} - {first}));")
+        lanes, index_type = self.layout.lanes, self.index_dtype
+        last, first = self._indices[-1].name, self._first().name
+        if lanes == 1:
+            code.writeline(f"const {index_type} {last} = {first};")
+            self._splice_lane(code, self._value)
+            return code.getvalue()
+        length = self._size[-1]
+        whole = V.graph.sizevars.statically_known_multiple_of(length, lanes)
+        count = str(lanes)
+        if not whole:
+            count = f"int(min({index_type}({lanes}), {self.index_to_str(length)} - {first}))"
+        code.writeline(f"const int count = {count};")
         code.splice(self.vector_loads)
-        code.writelines(["[unroll]", f"for (int lane = 0; lane < {LANES}; ++lane)"])
+        code.writelines(["[unroll]", f"for (int lane = 0; lane < {lanes}; ++lane)"])
         if not whole:
             code.writeline("if (lane < count)")
         code.writeline("{")
         with code.indent():
             code.writeline(f"const {index_type} {last} = {first} + lane;")
-            code.writeline(f"const {compute_type(self._accumulator)} accumulated = {self._value}[lane];")
-            for part in (self.lane_indexing, self.loads, self.compute, self.stores):
-                code.splice(part)
+            self._splice_lane(code, f"{self._value}[lane]")
         code.writeline("}")
         code.splice(self.vector_stores)
         return code.getvalue()
+
+    def _splice_lane(self, code: IndentedBuffer, value: str) -> None:
+        code.writeline(f"const {compute_type(self._accumulator)} accumulated = {value};")
+        for part in (self.lane_indexing, self.loads, self.compute, self.stores):
+            code.splice(part)
 
     def _render(self) -> str:
         values = self.shell_values()
@@ -215,7 +219,7 @@ class TemplateKernel(SlangKernel):
         return render(
             self._template,
             kernel=KERNEL_NAME,
-            workgroup_size=self.layout.workgroup_size,
+            layout=self.layout,
             index_type=self.index_dtype,
             store=store,
             arguments=self.collector.arguments(),
