@@ -27,7 +27,7 @@ def test_every_tail(assert_close_like_cpu: Check, size: int) -> None:
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_float_dtypes(assert_close_like_cpu: Check, dtype: torch.dtype) -> None:
     def chain(x: torch.Tensor, y: torch.Tensor) -> Any:
-        return (x * y + 1).abs().sqrt(), torch.where(x > y, x, y), -x
+        return (x * y).abs().sqrt(), torch.where(x > y, x, y), -x, x + y, x / (y * y + 1)
 
     assert_close_like_cpu(chain, _tensor(7, 33, dtype=dtype), _tensor(7, 33, dtype=dtype, seed=1), eager=False)
 

@@ -1,0 +1,49 @@
+"""Random numbers in compiled graphs."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+
+def test_the_seed_decides_and_calls_differ(vk: torch.device) -> None:
+    compiled = torch.compile(lambda x: (torch.rand_like(x), torch.randn_like(x)), backend="torchvk")
+    x = torch.empty(1000, device=vk)
+    torch.manual_seed(3)
+    first, second = compiled(x), compiled(x)
+    torch.manual_seed(3)
+    again = compiled(x)
+    assert torch.equal(first[0].cpu(), again[0].cpu()) and torch.equal(first[1].cpu(), again[1].cpu())
+    assert not torch.equal(first[0].cpu(), second[0].cpu())
+
+
+def test_distributions(vk: torch.device) -> None:
+    def draw(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.rand_like(x), torch.randn_like(x), torch.randint(3, 9, x.shape, device=x.device)
+
+    torch.manual_seed(0)
+    uniform, normal, whole = (t.cpu() for t in torch.compile(draw, backend="torchvk")(torch.empty(200_000, device=vk)))
+    assert 0 <= uniform.min() and uniform.max() < 1
+    assert abs(uniform.mean() - 0.5) < 0.005 and abs(uniform.var() - 1 / 12) < 0.002
+    assert abs(normal.mean()) < 0.01 and abs(normal.std() - 1) < 0.01
+    assert sorted(whole.unique().tolist()) == [3, 4, 5, 6, 7, 8]
+
+
+def test_dropout_drops_the_same_elements_forward_and_backward(vk: torch.device) -> None:
+    compiled = torch.compile(lambda x: F.dropout(x, 0.3), backend="torchvk")
+    x = torch.ones(100_000, device=vk, requires_grad=True)
+    torch.manual_seed(0)
+    y = compiled(x)
+    y.sum().backward()
+    kept = y.detach().cpu() != 0
+    assert abs(kept.float().mean() - 0.7) < 0.01
+    torch.testing.assert_close(y.detach().cpu()[kept], torch.full((int(kept.sum()),), 1 / 0.7))
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad.cpu(), y.detach().cpu())
+
+
+def test_two_dropouts_of_one_graph_are_independent(vk: torch.device) -> None:
+    compiled = torch.compile(lambda x: (F.dropout(x, 0.5), F.dropout(x, 0.5)), backend="torchvk")
+    one, other = compiled(torch.ones(10_000, device=vk))
+    agreement = ((one != 0) == (other != 0)).cpu().float().mean()
+    assert abs(agreement - 0.5) < 0.05
