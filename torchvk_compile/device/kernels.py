@@ -14,6 +14,7 @@ import torch
 from torchvk_compile.device import pinning, tensors
 
 _KEY = "PrivateUse1"
+_AUTOCAST_KEY = "AutocastPrivateUse1"
 _NAMESPACE = "aten::"
 
 _libraries: list[torch.library.Library] = []
@@ -57,9 +58,11 @@ def register_all_kernels() -> None:
     for name in _operators_kept_whole():
         if name not in own:
             library.impl(name, eager.kernel(_overload(name)), _KEY)
-    _new_library("_").fallback(eager.fallback, _KEY)
+    fallbacks = _new_library("_")
+    fallbacks.fallback(eager.fallback, _KEY)
+    fallbacks.fallback(torch.library.fallthrough_kernel, _AUTOCAST_KEY)
     for name, function in autocast.kernels().items():
-        library.impl(name, function, "AutocastPrivateUse1")
+        library.impl(name, function, _AUTOCAST_KEY)
 
 
 def _operators_kept_whole() -> list[str]:

@@ -24,6 +24,15 @@ _SMALL_SPAN_BYTES = 1 << 16
 
 
 def _copy(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    if self.is_conj() or self.is_neg():
+        # The view without its bit takes the value of which it will show the conjugate or negative.
+        if self.is_conj():
+            _copy(self.conj(), src.conj())
+        else:
+            _copy(torch._neg_view(self), -src)
+        return self
+    if src.is_conj() or src.is_neg():
+        src = _without_lazy_bits(src)
     if self is src or self.numel() == 0:
         src.expand(self.shape)
         return self
@@ -41,6 +50,19 @@ def _copy(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) -> 
     else:
         raise RuntimeError(f"cannot copy between {src.device} and {self.device}")
     return self
+
+
+def _without_lazy_bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor with a pending conjugation or negation carried out."""
+    if tensor.device.type == "cpu":
+        return tensor.resolve_conj().resolve_neg()
+    if tensor.is_conj():
+        parts = torch.view_as_real(_without_lazy_bits(tensor.conj())).clone()
+        parts[..., 1].neg_()
+        return torch.view_as_complex(parts)
+    if tensor.is_neg():
+        return torch.neg(torch._neg_view(tensor))
+    return tensor
 
 
 def to_host(source: torch.Tensor) -> torch.Tensor:
@@ -71,8 +93,6 @@ def _download(target: torch.Tensor, source: torch.Tensor) -> None:
     if (
         target.dtype is source.dtype
         and target.stride() == source.stride()
-        and not target.is_conj()
-        and not target.is_neg()
         and tensors.dense_elements(source) is not None
     ):
         _fetch(source, target.data_ptr(), source.numel() * source.itemsize)
@@ -88,12 +108,7 @@ def _upload(target: torch.Tensor, source: torch.Tensor) -> None:
         _copy_on_device(target, dense)
         return
     source = source.detach()
-    if (
-        source.dtype is not target.dtype
-        or source.stride() != target.stride()
-        or source.is_conj()
-        or source.is_neg()
-    ):
+    if source.dtype is not target.dtype or source.stride() != target.stride():
         staged = torch.empty_strided(
             target.shape, target.stride(), dtype=target.dtype, device="cpu"
         )

@@ -1,0 +1,92 @@
+"""Wrong calls give one clear exception each, and leave tensors and caches usable."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torchvk_compile import config
+from torchvk_compile.errors import UnsupportedOperatorError, VulkanError
+
+
+@pytest.fixture(autouse=True)
+def still_works(vk: torch.device):  # type: ignore[no-untyped-def]
+    tensor = torch.arange(4.0, device=vk)
+    yield
+    assert (tensor + 1).tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_mixed_devices(vk: torch.device) -> None:
+    there, here = torch.ones(2, 2, device=vk), torch.ones(2, 2)
+    for call in (lambda: there + here, lambda: there @ here, lambda: there.add_(here)):
+        with pytest.raises(RuntimeError, match="same device.*vk:0 and cpu"):
+            call()
+
+
+def test_cpu_scalars_may_join(vk: torch.device) -> None:
+    assert (torch.ones(2, device=vk) + torch.tensor(2.5)).tolist() == [3.5, 3.5]
+    assert (torch.ones(2, dtype=torch.int32, device=vk) * torch.tensor(3)).dtype is torch.int32
+
+
+def test_wrong_shapes(vk: torch.device) -> None:
+    with pytest.raises(RuntimeError, match="2, 3"):
+        torch.ones(4, 2, 3, device=vk) + torch.ones(5, 3, device=vk)
+    with pytest.raises(RuntimeError):
+        torch.mm(torch.ones(2, 3, device=vk), torch.ones(2, 3, device=vk))
+    with pytest.raises(RuntimeError, match="size"):
+        torch.ones(3, device=vk).copy_(torch.ones(4))
+
+
+def test_wrong_dimension(vk: torch.device) -> None:
+    with pytest.raises(IndexError, match="Dimension out of range"):
+        torch.ones(2, device=vk).sum(3)
+
+
+def test_missing_device(vk: torch.device) -> None:
+    with pytest.raises(VulkanError, match="no device vk:7.*vk:0"):
+        torch.empty(2, device="vk:7")
+
+
+def test_writing_to_an_expanded_tensor(vk: torch.device) -> None:
+    expanded = torch.zeros(1, device=vk).expand(3)
+    for call in (lambda: expanded.add_(1.0), lambda: expanded.copy_(torch.ones(3))):
+        with pytest.raises(RuntimeError, match="single memory location"):
+            call()
+
+
+def test_layouts_and_dtypes_the_device_does_not_have(vk: torch.device) -> None:
+    with pytest.raises(NotImplementedError, match="Sparsevk"):
+        torch.empty(2, layout=torch.sparse_coo, device=vk)
+    with pytest.raises(RuntimeError, match="quint8"):
+        torch.empty(2, dtype=torch.quint8, device=vk)
+    with pytest.raises(RuntimeError, match="negative dimension"):
+        torch.empty(-1, device=vk)
+
+
+def test_fill_value_out_of_range(vk: torch.device) -> None:
+    with pytest.raises(RuntimeError, match="overflow"):
+        torch.zeros(2, dtype=torch.int8, device=vk).fill_(1000)
+
+
+def test_unsupported_operator_names_itself(vk: torch.device) -> None:
+    tensor = torch.eye(3, device=vk)
+    with pytest.raises(UnsupportedOperatorError, match="aten._linalg_eigh.*float32.*3, 3"):
+        torch.linalg.eigh(tensor)
+
+
+def test_unsupported_operator_may_run_on_the_cpu_where_allowed(vk: torch.device) -> None:
+    host = torch.tensor([[2.0, 1.0], [1.0, 2.0]])
+    with config.patch(cpu_fallback="allow"):
+        values, vectors = torch.linalg.eigh(host.to(vk))
+        assert values.device == vk and vectors.device == vk
+        torch.testing.assert_close(values.cpu(), torch.tensor([1.0, 3.0]))
+    with pytest.raises(UnsupportedOperatorError):
+        torch.linalg.eigh(host.to(vk))
+
+
+def test_gradients_through_a_mixed_call_are_refused_before_anything_changes(
+    vk: torch.device,
+) -> None:
+    there = torch.ones(2, device=vk, requires_grad=True)
+    with pytest.raises(RuntimeError, match="same device"):
+        (there * torch.ones(2)).sum().backward()
+    assert there.grad is None
