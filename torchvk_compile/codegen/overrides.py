@@ -513,12 +513,11 @@ def _random(function: str, seed: Operand, offset: Operand, *bounds: Operand) -> 
     return f"{function}({', '.join(arguments)})"
 
 
-def _define(names: tuple[str, ...]) -> None:
-    for name in names:
-        function = functools.partial(_math_call, name)
-        functools.update_wrapper(function, _math_call)
-        function.__name__ = name  # type: ignore[attr-defined]
-        setattr(SlangOverrides, name, staticmethod(function))
+def _define(functions: dict[str, str]) -> None:
+    for operation, function in functions.items():
+        override = functools.partial(_math_call, function)
+        override.__name__ = operation  # type: ignore[attr-defined]
+        setattr(SlangOverrides, operation, staticmethod(override))
 
 
 _define(UNARY)

@@ -10,8 +10,8 @@ import torch
 
 from torchvk_compile.errors import UnsupportedOperatorError
 
-# Names as Inductor's; the Slang name is "torch" + CamelCase. Functions take one operand unless
-# listed in BINARY. A module's double versions are in the module of the same name with "64" added.
+# Names as Inductor's; the Slang name is "torch" + CamelCase. A module's double versions are in the
+# module of the same name with "64" added.
 _FUNCTIONS: dict[str, tuple[str, ...]] = {
     "torchvk_math": (
         *("sqrt", "rsqrt", "divide", "truncMod", "floorMod", "floorDiv", "hypot", "relu"),
@@ -23,18 +23,41 @@ _FUNCTIONS: dict[str, tuple[str, ...]] = {
     ),
     "torchvk_trigonometry": ("sin", "cos", "tan", "asin", "acos", "atan", "atan2"),
     "torchvk_error_functions": ("erf", "erfc", "erfcx", "erfinv", "ndtr", "ndtri", "log_ndtr"),
+    "torchvk_gamma": ("lgamma", "digamma", "polygamma", "zeta", "igamma", "igammac"),
+    "torchvk_bessel": (
+        *("bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "spherical_bessel_j0", "airy_ai"),
+        *("i0", "i0e", "i1", "i1e", "modified_bessel_i0", "modified_bessel_i1"),
+        *("modified_bessel_k0", "modified_bessel_k1"),
+        *("scaled_modified_bessel_k0", "scaled_modified_bessel_k1"),
+    ),
+    "torchvk_orthogonal": (
+        *(f"chebyshev_polynomial_{kind}" for kind in "tuvw"),
+        *(f"shifted_chebyshev_polynomial_{kind}" for kind in "tuvw"),
+        *("hermite_polynomial_h", "hermite_polynomial_he"),
+        *("laguerre_polynomial_l", "legendre_polynomial_p"),
+    ),
 }
 _FUNCTIONS_64: dict[str, tuple[str, ...]] = {
     "torchvk_math": ("relu",),
 }
 
-UNARY = (
-    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sigmoid", "sqrt", "rsqrt"),
-    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
-    *("sin", "cos", "tan", "asin", "acos", "atan"),
-    *("erf", "erfc", "erfcx", "erfinv", "ndtr", "ndtri", "log_ndtr"),
+_BINARY_NAMES = (
+    *("atan2", "hypot", "nextafter", "copysign", "zeta", "polygamma", "igamma", "igammac"),
+    *_FUNCTIONS["torchvk_orthogonal"],
 )
-BINARY = ("atan2", "hypot", "nextafter", "copysign")
+# The other functions have operations of their own in SlangOverrides.
+_PRIVATE = ("divide", "truncMod", "floorMod", "floorDiv", "relu", "pow", "ldexp")
+BINARY: dict[str, str] = {
+    **{name: name for name in _BINARY_NAMES},
+    "gammainc": "igamma",
+    "gammaincc": "igammac",
+}
+UNARY: dict[str, str] = {
+    name: name
+    for names in _FUNCTIONS.values()
+    for name in names
+    if name not in (*_BINARY_NAMES, *_PRIVATE, "frexpMantissa", "frexpExponent")
+}
 
 
 def _modules(functions: dict[str, tuple[str, ...]]) -> dict[str, str]:
