@@ -12,6 +12,7 @@ from typing import Any
 
 import sympy
 import torch
+from torch._inductor import ir
 from torch._inductor.codegen.common import CSE, CSEVariable, DeferredLine, IndentedBuffer
 from torch._inductor.codegen.simd import IterationRangesEntry, IterationRangesRoot, SIMDKernel
 from torch._inductor.ops_handler import StoreMode
@@ -117,7 +118,7 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SIMDKernel):
             return self._scalar_load(self.compute, pointer, dtype, index)
         access = self._lane_access(index)
         if access is not None and access.contiguous:
-            return self._vector_load(pointer, dtype, index, access)
+            return self._vector_load(name, pointer, dtype, index, access)
         if self._is_row_invariant(index):
             value = self._scalar_load(self.prefix, pointer, dtype, index)
             self.kept_after_loop.add(value)
@@ -180,10 +181,10 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SIMDKernel):
         return self.cse.generate(buffer, to_compute(dtype, raw), dtype=compute_dtype(dtype))
 
     def _vector_load(
-        self, pointer: str, dtype: torch.dtype, index: sympy.Expr, access: LaneAccess
+        self, name: str, pointer: str, dtype: torch.dtype, index: sympy.Expr, access: LaneAccess
     ) -> CSEVariable:
         lanes = self.layout.lanes
-        aligned = "ALIGNED" if access.aligned else "false"
+        aligned = "ALIGNED" if access.aligned and _starts_aligned(name) else "false"
         raw = (
             f"loadVector<{storage_type(dtype)}, {lanes}, {aligned}>"
             f"({pointer}, {self._base_index(index)}, count)"
@@ -201,7 +202,7 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SIMDKernel):
         self, name: str, pointer: str, dtype: torch.dtype, index: sympy.Expr, text: str, access: LaneAccess
     ) -> None:
         lanes = self.layout.lanes
-        aligned = "ALIGNED" if access.aligned else "false"
+        aligned = "ALIGNED" if access.aligned and _starts_aligned(name) else "false"
         vector = self.cse.newvar()
         # A buffer that turns out to be internal to the kernel loses all three lines.
         self.vector_loads.writeline(DeferredLine(name, f"vector<{storage_type(dtype)}, {lanes}> {vector};"))
@@ -473,3 +474,13 @@ def grid(numel: sympy.Expr, per_group: int) -> tuple[sympy.Expr, sympy.Expr, sym
         CeilDiv(groups, sympy.Integer(layout.GRID_ROW)),
         sympy.Integer(1),
     )
+
+
+def _starts_aligned(name: str) -> bool:
+    """False for a buffer that is a part of another one, as in a concatenation, unless it starts at 16 bytes."""
+    buffer = V.graph.try_get_buffer(name)
+    layout_of = buffer.maybe_get_layout() if buffer is not None else None
+    if not isinstance(layout_of, ir.NonOwningLayout):
+        return True
+    offset = layout_of.view.get_layout().offset * layout_of.dtype.itemsize
+    return V.graph.sizevars.statically_known_multiple_of(offset, 16)

@@ -185,6 +185,16 @@ class _Segment:
             name = self._aliases[name]
         return name
 
+    def _offset(self, name: str) -> sympy.Expr:
+        """Where a name's memory begins in its root's, in bytes."""
+        offset = sympy.Integer(0)
+        while name in self._aliases:
+            line = self._views[name]
+            if isinstance(line, ReinterpretLine):
+                offset += line.layout.view.get_layout().offset * line.reused_as.get_dtype().itemsize
+            name = self._aliases[name]
+        return offset
+
     def _escapes(self, name: str, storage: _Storage) -> bool:
         names = {name, *(alias for alias in self._aliases if self._root(alias) == name)}
         if names & self._outputs:
@@ -251,7 +261,8 @@ class _Segment:
     def _step(self, line: DispatchLine, scalars: dict[str, tuple[str, str]], sizes: _Sizes) -> Dispatch:
         def bind(operand: BoundOperand) -> Operand:
             if operand.buffer is not None:
-                return Operand(buffer=self._root(operand.buffer))
+                offset = sizes.size(self._offset(operand.buffer))
+                return Operand(buffer=self._root(operand.buffer), offset=offset)
             if operand.scalar is not None:
                 return Operand(scalar=scalars[operand.scalar[0]][0])
             if operand.assertion is not None:

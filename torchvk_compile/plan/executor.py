@@ -204,7 +204,8 @@ def _runtime_spec(
         result: list[dict[str, Any]] = []
         for argument, at, operand in bound:
             if operand.buffer is not None:
-                result.append({"kind": "pointer", "at": at, "buffer": buffers[operand.buffer], "offset": 0})
+                offset = slots.size(operand.offset)
+                result.append({"kind": "pointer", "at": at, "buffer": buffers[operand.buffer], "offset": offset})
             elif operand.scalar is not None:
                 result.append({"kind": argument.kind, "at": at, "value": slots.scalar(operand.scalar)})
             elif operand.assertion is not None:

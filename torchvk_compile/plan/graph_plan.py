@@ -82,12 +82,14 @@ class Operand:
 
     Attributes:
         buffer: name of a buffer; ``"errors"`` names the device's error buffer.
+        offset: where in the buffer the kernel starts, in bytes.
         value: a size expression, used when `buffer` and `scalar` are None.
         scalar: name of a host scalar (a zero-dimensional CPU tensor), read when the plan runs.
         assertion: message a kernel reports, by the code the device gives it, when its condition is violated.
     """
 
     buffer: str | None = None
+    offset: Size = 0
     value: Size | None = None
     scalar: str | None = None
     assertion: str | None = None
@@ -218,6 +220,7 @@ class GraphPlan:
         for step in self.steps:
             yield from step.groups
             for operand in step.operands:
+                yield operand.offset
                 if operand.value is not None:
                     yield operand.value
 
