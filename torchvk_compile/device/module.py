@@ -87,6 +87,11 @@ def exchange_device(device: int) -> int:
 class _BackendModule(types.ModuleType):
     """``torch.vk``; finds Inductor's classes when they are asked for."""
 
+    @property
+    def _initialized(self) -> bool:
+        # Activation checkpointing keeps the device's random state only if this is true.
+        return physical.is_initialized()
+
     def __getattr__(self, name: str) -> Any:
         if name in _INDUCTOR_CLASSES:
             import importlib
