@@ -36,6 +36,13 @@ def gradients_of(
     return list(torch.autograd.grad(outputs, leaves, cotangents, allow_unused=True))
 
 
+def on_device_of(
+    outputs: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """The cotangents, each where its output is."""
+    return [c.to(o.device) for c, o in zip(cotangents, outputs, strict=True)]
+
+
 def differentiable_in(results: Any) -> list[torch.Tensor]:
     """The tensors in `results` that require gradients, in order."""
     return [tensor for tensor in tensors_in([results]) if tensor.requires_grad]

@@ -18,7 +18,13 @@ from .cases import Case, differentiable, entries
 from .comparison import Mismatch, compare
 from .draws import check_form
 from .execution import DEVICE, Limits, in_mode
-from .gradients import cotangents_for, differentiable_in, gradients_of, require_same_form
+from .gradients import (
+    cotangents_for,
+    differentiable_in,
+    gradients_of,
+    on_device_of,
+    require_same_form,
+)
 from .placement import place, tensors_in
 from .precision import attempt, widened
 from .records import Direction, Result
@@ -119,7 +125,7 @@ class _ModuleTrial:
         )
         require_same_form(results, outputs)
         actual = gradients_of(
-            results, [my_inputs, list(mine.parameters())], [c.to(DEVICE) for c in cotangents]
+            results, [my_inputs, list(mine.parameters())], on_device_of(results, cotangents)
         )
 
         def exact() -> Any:

@@ -16,7 +16,13 @@ from . import draws, free_choice, samples
 from .cases import Case, differentiable, entries
 from .comparison import Mismatch, compare
 from .execution import DEVICE, Limits, in_mode
-from .gradients import cotangents_for, differentiable_in, gradients_of, require_same_form
+from .gradients import (
+    cotangents_for,
+    differentiable_in,
+    gradients_of,
+    on_device_of,
+    require_same_form,
+)
 from .placement import place, tensors_in
 from .precision import attempt, widened
 from .records import Direction, Result
@@ -129,7 +135,7 @@ class _OperatorTrial:
             return False
         results = in_mode(function, self.case.mode)(*mine)
         require_same_form(results, outputs)
-        actual = gradients_of(results, mine, [cotangent.to(DEVICE) for cotangent in cotangents])
+        actual = gradients_of(results, mine, on_device_of(results, cotangents))
 
         def exact() -> Any:
             wide = widened(arguments)

@@ -59,11 +59,10 @@ class _Placement:
             return self.copies[id(value)]
         if isinstance(value, torch.device):
             return self.device if value.type == "cpu" else value
+        if isinstance(value, str):
+            return str(self.device) if value == "cpu" else value
         if isinstance(value, dict):
-            return {
-                key: str(self.device) if key == "device" and item == "cpu" else self.copy(item)
-                for key, item in value.items()
-            }
+            return {key: self.copy(item) for key, item in value.items()}
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return type(value)(*(self.copy(item) for item in value))
         # torch.Size and slices are no containers of tensors.

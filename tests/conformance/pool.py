@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
 import selectors
 import signal
 import subprocess
@@ -53,7 +54,10 @@ class Worker:
             self.process.stdin.write(case.key + "\n")
             self.process.stdin.flush()
             started = time.monotonic()
-            return Result.from_json(json.loads(self._answer(limit_s)))
+            answer = json.loads(self._answer(limit_s))
+            if answer["leaving"]:
+                self.stop()
+            return Result.from_json(answer)
         except (WorkerDied, BrokenPipeError) as error:
             detail = str(error) or "the process ended"
             self.stop()
@@ -103,7 +107,9 @@ class Worker:
 
     def _last_words(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()
-        return " | ".join(line.strip() for line in lines[-8:])[-1000:]
+        # Dynamo's and Inductor's log lines begin with a level and a date.
+        spoken = [line.strip() for line in lines if not re.match(r"[VIWEC]\d{4} ", line)]
+        return " | ".join(spoken[-8:])[-1000:]
 
 
 def run_all(

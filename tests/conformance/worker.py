@@ -44,8 +44,9 @@ def main() -> None:
             result = run(case, limits)
         except ProcessPoisoned as error:
             result, poisoned = error.result, True
-        print(json.dumps(result.to_json()), file=answers, flush=True)
-        if poisoned or _memory_used() > _MEMORY_LIMIT:
+        leaving = poisoned or _memory_used() > _MEMORY_LIMIT
+        print(json.dumps({**result.to_json(), "leaving": leaving}), file=answers, flush=True)
+        if leaving:
             return
 
 
