@@ -31,6 +31,9 @@ from .trials import Attempts, ProcessPoisoned
 
 _CPU = torch.device("cpu")
 
+_ARGUMENTS_ON_CPU = ("tensor_split",)
+"""Operators whose tensor arguments after the first belong on the CPU, whatever the device."""
+
 
 def run(case: Case, limits: Limits) -> Result:
     """Run a case of op_db.
@@ -87,7 +90,7 @@ class _OperatorTrial:
 
     def _forward_sample(self, sample: Any, direction: Direction) -> bool:
         arguments = (sample.input, sample.args, sample.kwargs)
-        mine, theirs = place(arguments, DEVICE), place(arguments, _CPU)
+        mine, theirs = self._on_device(arguments), place(arguments, _CPU)
         try:
             expected = self._call(*theirs)
         except Exception:
@@ -124,7 +127,7 @@ class _OperatorTrial:
         def function(*call: Any) -> list[torch.Tensor]:
             return differentiable_in(sample.output_process_fn_grad(self._call(*call)))
 
-        theirs, mine = place(arguments, _CPU), place(arguments, DEVICE)
+        theirs, mine = place(arguments, _CPU), self._on_device(arguments)
         try:
             outputs = function(*theirs)
             cotangents = cotangents_for(outputs)
@@ -168,6 +171,12 @@ class _OperatorTrial:
 
         draws.check_population(self.case.name, draw, DEVICE)
         return True
+
+    def _on_device(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        input, args, kwargs = place(arguments, DEVICE)
+        if self.case.name in _ARGUMENTS_ON_CPU:
+            args = place(arguments, _CPU)[1]
+        return input, args, kwargs
 
     def _call(self, input: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         return self.info.op(input, *args, **kwargs)
