@@ -191,6 +191,11 @@ def _nothing(dtype: torch.dtype) -> Any:
     return 0 if is_integer(dtype) else 0.0
 
 
+def running_sum(x: ir.TensorBox, dim: int) -> ir.TensorBox:
+    """cumsum in x's own dtype."""
+    return _scan_one(x, dim, lambda a, b: (ops.add(a[0], b[0]),))
+
+
 def _scan_one(x: ir.TensorBox, dim: int, combine: Combine) -> ir.TensorBox:
     size = x.get_size()
     (result,) = scan(
@@ -210,7 +215,7 @@ def _cumsum(x: ir.TensorBox, dim: int, *, dtype: torch.dtype | None = None) -> i
     x = _in_sum_dtype(x, dtype)
     if not x.get_size():
         return clone(x)
-    return _scan_one(x, dim, lambda a, b: (ops.add(a[0], b[0]),))
+    return running_sum(x, dim)
 
 
 def _cumprod(x: ir.TensorBox, dim: int, *, dtype: torch.dtype | None = None) -> ir.TensorBox:
