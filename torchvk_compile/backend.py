@@ -17,6 +17,9 @@ from torchvk_compile import torch_compat
 from torchvk_compile.errors import TorchVKError, UnsupportedOperatorError
 
 _registration_lock = threading.Lock()
+_OPAQUE_MODULES = tuple(
+    f"torchvk_compile.{name}" for name in ("audit", "backend", "device", "host_graph", "plan", "staging")
+)
 
 
 def torchvk(
@@ -43,12 +46,19 @@ def torchvk(
     if mode not in (None, "default"):
         raise ValueError(f'torchvk knows mode "default", not {mode!r}')
     register_with_inductor()
-    if not any(_device_type(value) == "vk" for value in _graph_values(gm, example_inputs)):
+    devices = {_device_type(value) for value in _graph_values(gm, example_inputs)}
+
+    def compile_on_device(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        settings = torch_compat.inductor_settings() | (options or {})
+        return torch_compat.compile_with_autograd(gm, inputs, _compile_partition, settings)
+
+    if "vk" in devices:
+        return compile_on_device(gm, example_inputs)
+    if "cpu" in devices:
         from torchvk_compile.staging import compile_staged
 
-        return compile_staged(gm, example_inputs, functools.partial(torchvk, options=options))
-    settings = _settings() | (options or {})
-    return torch_compat.compile_with_autograd(gm, example_inputs, _compile_partition, settings)
+        return compile_staged(gm, example_inputs, compile_on_device)
+    return gm.forward  # arithmetic on sizes, without a tensor
 
 
 def compile_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
@@ -67,7 +77,7 @@ def compile_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Ca
     register_with_inductor()
     with (
         torch_compat.tracing_with(torch_compat.fake_mode_of(example_inputs)),
-        torch_compat.patched_settings()(_settings()),
+        torch_compat.patched_settings()(torch_compat.inductor_settings()),
         eager_graph(),
     ):
         try:
@@ -104,6 +114,7 @@ def register_with_inductor() -> None:
 @functools.cache
 def _register() -> None:
     torch_compat.check_torch_version()
+    torch_compat.keep_dynamo_out(*_OPAQUE_MODULES)
     from torchvk_compile.codegen.scheduling import VulkanScheduling
     from torchvk_compile.codegen.wrapper import PlanWrapperCodegen
     from torchvk_compile.device_interface import VulkanInterface
@@ -114,13 +125,6 @@ def _register() -> None:
         "vk", VulkanScheduling, PlanWrapperCodegen, VulkanInterface, GraphCheck()
     )
     register_lowerings()
-
-
-def _settings() -> dict[str, Any]:
-    from torchvk_compile.device import profile
-
-    current = profile(torch.vk.current_device())  # type: ignore[attr-defined]
-    return torch_compat.inductor_settings(device_executes=not current.null_hardware)
 
 
 def _compile_partition(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Any:

@@ -28,12 +28,8 @@ def check_torch_version() -> None:
         raise ImportError(f"TorchVK needs torch >= {needed}; installed is {torch.__version__}")
 
 
-def inductor_settings(*, device_executes: bool = True) -> dict[str, Any]:
-    """Inductor options under which graphs for vk devices are compiled; in force only around those compilations.
-
-    Args:
-        device_executes: False for null hardware, whose results must not be looked at while compiling.
-    """
+def inductor_settings() -> dict[str, Any]:
+    """Inductor options under which graphs for vk devices are compiled; in force only around those compilations."""
     wanted: dict[str, Any] = {
         # Plans place buffers themselves, over the whole graph.
         "allow_buffer_reuse": False,
@@ -59,8 +55,8 @@ def inductor_settings(*, device_executes: bool = True) -> dict[str, Any]:
         "layout_optimization": False,
         "comprehensive_padding": False,
         "alignment_asserts": False,
-        # Folding runs operators on the device and reads the values back.
-        "joint_graph_constant_folding": device_executes,
+        # Folding would compile, run and read back operators on the device, for constants that are inlined anyway.
+        "joint_graph_constant_folding": False,
         # Slang is compiled in this process.
         "compile_threads": 1,
     }
@@ -99,6 +95,17 @@ def register_inductor_backend(
     register_interface_for_device(device, interface)
     register_device_op_overrides(device, DeviceOpOverrides())
     register_backend_for_device(device, scheduling, wrapper, device_custom_pass=graph_pass)
+
+
+def keep_dynamo_out(*modules: str) -> None:
+    """Have Dynamo run the functions of these modules as they are, instead of tracing into them.
+
+    Dynamo meets them when a graph break calls an eager operator, whose kernel is Python here.
+    """
+    from torch._dynamo import trace_rules
+
+    for module in modules:
+        trace_rules.add(module)
 
 
 def compile_with_autograd(
