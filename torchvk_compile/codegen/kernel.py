@@ -33,12 +33,16 @@ from torchvk_compile.codegen.scans import ScanCodegen
 from torchvk_compile.codegen.templates import KERNEL_NAME, render
 
 
-# The library's atomics take the value as it is computed with; these dtypes are stored as something else.
-_ATOMIC_ADD = {
-    torch.float16: "atomicAddHalf",
-    torch.bfloat16: "atomicAddBfloat16",
-    torch.bool: "atomicAddBool",
+# Store modes of `lowering/scatter.py`, and the library's name for what they do.
+_ATOMICS = {
+    "atomic_add": "Plus",
+    "atomic_mul": "Times",
+    "atomic_max": "Larger",
+    "atomic_min": "Smaller",
 }
+
+# Dtypes that are stored as something else have atomics of their own, which take the value as it is computed with.
+_ATOMIC_SUFFIXES = {torch.float16: "Half", torch.bfloat16: "Bfloat16", torch.bool: "Bool"}
 
 
 class SlangCSE(CSE[CSEVariable, str]):
@@ -134,11 +138,7 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SIMDKernel):
         pointer = self.args.output(name)
         index = self.prepare_indexing(index)
         if mode is not None:
-            if mode != "atomic_add":
-                raise NotImplementedError(f"store mode {mode!r}")
-            self.require("torchvk_atomics")
-            function = _ATOMIC_ADD.get(dtype, "atomicAdd")
-            self._write_store(name, f"{function}({pointer}, {self.index_to_str(index)}, {value});")
+            self._write_store(name, self._atomic_update(mode, dtype, pointer, index, value))
             return
         text = to_storage(dtype, str(value))
         access = self._lane_access(index)
@@ -146,6 +146,22 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SIMDKernel):
             self._vector_store(name, pointer, dtype, index, text, access)
             return
         self._write_store(name, f"store({pointer}, {self.index_to_str(index)}, {text});")
+
+    def _atomic_update(
+        self, mode: str, dtype: torch.dtype, pointer: str, index: sympy.Expr, value: CSEVariable
+    ) -> str:
+        """The statement that combines a value with an element of memory, indivisibly."""
+        if mode not in _ATOMICS:
+            raise NotImplementedError(f"store mode {mode!r}")
+        self.require("torchvk_atomics")
+        suffix = _ATOMIC_SUFFIXES.get(dtype, "")
+        if mode != "atomic_add":
+            function = f"atomicUpdate{suffix}<{_ATOMICS[mode]}>"
+        elif dtype is torch.float32 and self.profile.float_atomic_add:
+            function = "atomicAddHardware"
+        else:
+            function = f"atomicAdd{suffix}"
+        return f"{function}({pointer}, {self.index_to_str(index)}, {value});"
 
     def check_bounds(self, expr: sympy.Expr, size: sympy.Expr, lower: bool, upper: bool) -> None:
         """Report an index outside of ``[0, size)`` and continue with 0, so that memory stays intact."""

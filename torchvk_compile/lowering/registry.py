@@ -20,12 +20,14 @@ def register_lowerings() -> None:
     from torchvk_compile.lowering.convolution import register_convolution
     from torchvk_compile.lowering.matmul import register_matmul
     from torchvk_compile.lowering.scan import register_scans
+    from torchvk_compile.lowering.scatter import register_scatters
     from torchvk_compile.lowering.sort import register_sorts
 
     register_matmul()
     register_convolution()
     register_scans()
     register_sorts()
+    register_scatters()
 
 
 def route(overload: torch._ops.OpOverload, lowering: Callable[..., Any]) -> None:
