@@ -147,6 +147,9 @@ class DeviceProfile:
     @property
     def bfloat16(self) -> bool: ...
     @property
+    def nan_preserve(self) -> list[int]:
+        """Float widths in bits for which shaders can keep signed zeros, infinities and NaNs."""
+    @property
     def pipeline_executable_properties(self) -> bool: ...
     @property
     def memory_budget(self) -> bool: ...

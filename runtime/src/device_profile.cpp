@@ -158,6 +158,12 @@ void read_features(DeviceProfile& profile, const FeatureSet& features,
         features.vulkan12.vulkanMemoryModel && features.vulkan12.vulkanMemoryModelDeviceScope;
     profile.cooperative_matrix = features.cooperative_matrix.cooperativeMatrix;
     profile.bfloat16 = features.bfloat16.shaderBFloat16Type;
+    const auto preserves = [&](VkBool32 supported, uint32_t width) {
+        if (supported) profile.nan_preserve.push_back(width);
+    };
+    preserves(properties.vulkan12.shaderSignedZeroInfNanPreserveFloat16, 16);
+    preserves(properties.vulkan12.shaderSignedZeroInfNanPreserveFloat32, 32);
+    preserves(properties.vulkan12.shaderSignedZeroInfNanPreserveFloat64, 64);
     profile.pipeline_executable_properties =
         features.pipeline_executable.pipelineExecutableInfo != VK_FALSE;
     profile.memory_budget = features.has_extension(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);

@@ -112,7 +112,8 @@ class CompiledPlan:
 
     def _spirv(self, slang: str) -> bytes:
         names = [kernel.name for kernel in self.plan.kernels]
-        return shaders.compile_module(slang, names, name=self.plan.name)
+        nan_preserve = self._device.profile.nan_preserve
+        return shaders.compile_module(slang, names, name=self.plan.name, nan_preserve=nan_preserve)
 
     def pipeline_statistics(self) -> dict[str, dict[str, Any]]:
         """What the driver made of every kernel: its first executable as the runtime describes it, by kernel name.

@@ -42,7 +42,13 @@ _OPTIONS = (
 )
 
 
-def compile_module(source: str, entry_points: Sequence[str], *, name: str = "graph") -> bytes:
+def compile_module(
+    source: str,
+    entry_points: Sequence[str],
+    *,
+    name: str = "graph",
+    nan_preserve: Sequence[int] = (),
+) -> bytes:
     """Compile one Slang module to SPIR-V 1.5 for Vulkan 1.2.
 
     `source` marks each kernel with ``[shader("compute")]`` and may ``import`` the modules in
@@ -50,18 +56,19 @@ def compile_module(source: str, entry_points: Sequence[str], *, name: str = "gra
     their own names. It comes from the disk cache if the source, the imported modules, the options
     and the compiler are the same as before.
 
-    `name` appears in diagnostics and names the files in ``config.dump_shaders``.
+    `name` appears in diagnostics and names the files in ``config.dump_shaders``. `nan_preserve` are
+    the float widths for which the device can promise to keep signed zeros, infinities and NaNs.
 
     Raises ShaderCompileError with Slang's diagnostics; the source is saved for inspection.
     """
     name = re.sub(r"\W+", "_", name) or "graph"
     compiler = find_compiler()
     modules = imported_modules(source, _library_directory())
-    key = _cache_key(source, modules, compiler)
+    key = _cache_key(source, modules, compiler, nan_preserve)
     binary = cache.read(_CACHE_KIND, key)
     if binary is None:
         start = time.perf_counter()
-        binary = _compile(compiler, source, modules, name)
+        binary = spirv.with_nan_preserved(_compile(compiler, source, modules, name), nan_preserve)
         milliseconds = 1e3 * (time.perf_counter() - start)
         _logger.info("slang: %s, %d kernels, %.0f ms", name, len(entry_points), milliseconds)
         cache.write(_CACHE_KIND, key, binary)
@@ -108,8 +115,10 @@ def _library_directory() -> Path:
     return template_root() / "lib"
 
 
-def _cache_key(source: str, modules: dict[str, str], compiler: SlangCompiler) -> str:
-    parts = (compiler.identity, *_OPTIONS, *modules, *modules.values(), source)
+def _cache_key(
+    source: str, modules: dict[str, str], compiler: SlangCompiler, nan_preserve: Sequence[int]
+) -> str:
+    parts = (compiler.identity, *_OPTIONS, *modules, *modules.values(), str([*nan_preserve]), source)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

@@ -1,7 +1,7 @@
 """The little of SPIR-V's binary format that TorchVK reads and rewrites itself.
 
-In: a SPIR-V binary. Out: its entry points, or a copy without its source-language marks.
-Forbidden: changing anything that a driver compiles.
+In: a SPIR-V binary. Out: its entry points, or a copy with marks added or removed.
+Forbidden: changing an instruction inside a function.
 
 Layout (SPIR-V specification, section 2.3): five header words, then instructions whose first word
 holds the length in words (high half) and the opcode (low half).
@@ -10,13 +10,18 @@ holds the length in words (high half) and the opcode (low half).
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 _MAGIC = 0x07230203
 _HEADER_WORDS = 5
 _OP_SOURCE = 3
 _OP_ENTRY_POINT = 15
+_OP_EXECUTION_MODE = 16
+_OP_CAPABILITY = 17
+_OP_TYPE_FLOAT = 22
 _OP_FUNCTION = 54
+_SIGNED_ZERO_INF_NAN_PRESERVE = 4461  # execution mode
+_SIGNED_ZERO_INF_NAN_PRESERVE_CAPABILITY = 4466
 
 
 def without_source_language(binary: bytes) -> bytes:
@@ -27,6 +32,37 @@ def without_source_language(binary: bytes) -> bytes:
         if opcode != _OP_SOURCE:
             kept.extend(words[start : start + length])
     return kept.tobytes()
+
+
+def with_nan_preserved(binary: bytes, widths: Collection[int]) -> bytes:
+    """Ask the driver to keep signed zeros, infinities and NaNs (``SignedZeroInfNanPreserve``).
+
+    Without it a driver may rewrite ``x * 0`` to ``0`` (Mesa does), which torch does not. Core since
+    SPIR-V 1.4; a device tells the widths it can do this for.
+
+    Args:
+        binary: the module.
+        widths: float widths in bits for which the device has the property; those the module does
+            not use are left out.
+    """
+    words = _words(binary)
+    instructions = list(_instructions(words))
+    used = {words[at + 2] for at, _, opcode in instructions if opcode == _OP_TYPE_FLOAT}
+    wanted = sorted(used & set(widths))
+    if not wanted:
+        return binary
+    entries = [words[at + 2] for at, _, opcode in instructions if opcode == _OP_ENTRY_POINT]
+    last_entry = max(at for at, _, opcode in instructions if opcode == _OP_ENTRY_POINT)
+    result = words[:_HEADER_WORDS]
+    result.extend([2 << 16 | _OP_CAPABILITY, _SIGNED_ZERO_INF_NAN_PRESERVE_CAPABILITY])
+    for start, length, _ in instructions:
+        result.extend(words[start : start + length])
+        if start == last_entry:
+            for entry in entries:
+                for width in wanted:
+                    mode = _SIGNED_ZERO_INF_NAN_PRESERVE
+                    result.extend([4 << 16 | _OP_EXECUTION_MODE, entry, mode, width])
+    return result.tobytes()
 
 
 def entry_points(binary: bytes) -> list[str]:
