@@ -130,7 +130,7 @@ class SlangOverrides(OpOverrides):
     def truediv(a: Operand, b: Operand) -> str:
         dtype = _floating(_promoted(a, b))
         dividend, divisor = _text(a, dtype), _text(b, dtype)
-        if dtype == torch.float64 or V.kernel.profile.device_type == "cpu":
+        if _rounds_correctly():
             return f"{dividend} / {divisor}"
         return _math("divide", dividend, divisor, dtype=dtype)
 
@@ -145,6 +145,19 @@ class SlangOverrides(OpOverrides):
     @staticmethod
     def reciprocal(x: Operand) -> str:
         return SlangOverrides.truediv(1.0, x)
+
+    @staticmethod
+    def sqrt(x: Operand) -> str:
+        if _rounds_correctly():
+            return f"sqrt({_text(x, _floating(_dtype(x)))})"
+        return _math_call("sqrt", x)
+
+    @staticmethod
+    def rsqrt(x: Operand) -> str:
+        if _rounds_correctly():
+            dtype = _floating(_dtype(x))
+            return f"{dtypes.literal(1.0, dtype)} / sqrt({_text(x, dtype)})"
+        return _math_call("rsqrt", x)
 
     @staticmethod
     def square(x: Operand) -> str:
@@ -429,6 +442,11 @@ def _index_ranges(expr: sympy.Expr) -> dict[sympy.Symbol, ValueRanges[Any]]:
         elif symbol in known_sizes:
             ranges[symbol] = known_sizes[symbol]
     return ranges
+
+
+def _rounds_correctly() -> bool:
+    """CPU drivers round quotients and roots correctly; others may be 2.5 ulp off."""
+    return V.kernel.profile.device_type == "cpu"
 
 
 def _infix(operator: str, a: Operand, b: Operand) -> str:

@@ -38,7 +38,11 @@ _FUNCTIONS: dict[str, tuple[str, ...]] = {
     ),
 }
 _FUNCTIONS_64: dict[str, tuple[str, ...]] = {
-    "torchvk_math": ("relu",),
+    "torchvk_math64": _FUNCTIONS["torchvk_math"],
+    "torchvk_exponential64": _FUNCTIONS["torchvk_exponential"],
+    "torchvk_trigonometry64": _FUNCTIONS["torchvk_trigonometry"],
+    "torchvk_error_functions64": _FUNCTIONS["torchvk_error_functions"],
+    "torchvk_gamma64": ("lgamma", "digamma"),
 }
 
 _BINARY_NAMES = (
@@ -46,7 +50,7 @@ _BINARY_NAMES = (
     *_FUNCTIONS["torchvk_orthogonal"],
 )
 # The other functions have operations of their own in SlangOverrides.
-_PRIVATE = ("divide", "truncMod", "floorMod", "floorDiv", "relu", "pow", "ldexp")
+_PRIVATE = ("sqrt", "rsqrt", "divide", "truncMod", "floorMod", "floorDiv", "relu", "pow", "ldexp")
 BINARY: dict[str, str] = {
     **{name: name for name in _BINARY_NAMES},
     "gammainc": "igamma",
