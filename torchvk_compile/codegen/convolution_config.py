@@ -1,0 +1,104 @@
+"""Which tile a convolution is computed with.
+
+In: sizes (hints where they are dynamic), dtype and the device's profile. Out: a `TileConfig`. Forbidden: emitting code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from torchvk_compile.codegen.gemm_config import TileConfig
+from torchvk_compile.codegen.layout import WorkgroupLayout
+
+_ASSUMED_COMPUTE_UNITS = 32
+"""Used where the driver does not tell; a mid-range card."""
+
+_SHARED_MEMORY = 32 * 1024
+"""Bytes of shared memory that every workgroup may use on any device."""
+
+_LEAST_SPLIT_STEPS = 8
+"""Steps of block_k that a workgroup should have left when K is split."""
+
+# On a CPU driver an invocation computes its outputs alone: shared memory is slow there and unrolled tiles take long to
+# compile.
+DIRECT = TileConfig(8, 4, 1, 8, 4)
+
+LARGE = TileConfig(128, 128, 16, 8, 8)
+WIDE = TileConfig(64, 128, 16, 8, 8)
+TALL = TileConfig(128, 64, 16, 8, 8)
+MEDIUM = TileConfig(64, 64, 16, 8, 8)
+SMALL = TileConfig(32, 32, 16, 4, 4)
+FLAT = TileConfig(16, 64, 16, 4, 4)
+SLIM = TileConfig(64, 16, 16, 4, 4)
+
+CONFIGS = {
+    "large": LARGE,
+    "wide": WIDE,
+    "tall": TALL,
+    "medium": MEDIUM,
+    "small": SMALL,
+    "flat": FLAT,
+    "slim": SLIM,
+}
+
+
+def is_direct(config: TileConfig) -> bool:
+    """Whether invocations work alone, without shared memory."""
+    return config.block_k == 1
+
+
+def workgroup(config: TileConfig, *, lanes: int) -> WorkgroupLayout:
+    """Invocations of a workgroup, which store `lanes` elements at once."""
+    size = 64 if is_direct(config) else config.workgroup_size
+    return WorkgroupLayout(size, 1, lanes, 1, inner=False, persistent=False)
+
+
+def choose_config(
+    profile: Any, count: int, m: int, n: int, k: int, accumulator: torch.dtype, *, split: bool
+) -> TileConfig:
+    """The tile for `count` products of (m, k) by (k, n).
+
+    Args:
+        profile: the device's `DeviceProfile`.
+        count: products side by side (groups, phases).
+        m, n, k: sizes, or hints of them.
+        accumulator: dtype of the sums.
+        split: whether K may be split between workgroups.
+    """
+    if profile.device_type == "cpu":
+        config = DIRECT
+    else:
+        config = _tile(profile, count, m, n, accumulator)
+        assert config.shared_bytes(accumulator.itemsize) <= _SHARED_MEMORY
+    return _split(profile, config, count, m, n, k) if split else config
+
+
+def _tile(profile: Any, count: int, m: int, n: int, accumulator: torch.dtype) -> TileConfig:
+    units = profile.compute_units or _ASSUMED_COMPUTE_UNITS
+    if m <= FLAT.block_m:
+        return FLAT
+    if n <= SLIM.block_n:
+        return SLIM
+    if accumulator.itemsize > 4 or min(m, n) <= 32:
+        return SMALL
+    if m > 64 and n > 64 and LARGE.tiles(count, m, n) >= 1.5 * units:
+        return LARGE
+    if n > 64 and WIDE.tiles(count, m, n) >= 1.5 * units:
+        return WIDE
+    if m > 64 and TALL.tiles(count, m, n) >= 1.5 * units:
+        return TALL
+    if MEDIUM.tiles(count, m, n) >= units:
+        return MEDIUM
+    return SMALL
+
+
+def _split(profile: Any, config: TileConfig, count: int, m: int, n: int, k: int) -> TileConfig:
+    """Let several workgroups share one tile's K where there are too few tiles to keep the device busy."""
+    units = profile.compute_units or _ASSUMED_COMPUTE_UNITS
+    wanted = 2 * units if profile.device_type != "cpu" else 256
+    least = _LEAST_SPLIT_STEPS * config.block_k if not is_direct(config) else 512
+    parts = min(wanted // max(config.tiles(count, m, n), 1), k // least)
+    return dataclasses.replace(config, split_k=parts) if parts > 1 else config

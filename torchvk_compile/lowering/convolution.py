@@ -1,0 +1,329 @@
+"""Convolutions: aten.convolution and aten.convolution_backward, plain and transposed.
+
+In: ATen convolutions of vk tensors. Out: template buffers whose kernels pointwise nodes fuse into, matrix products, loops.
+Forbidden: Slang text; any change for other devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch._inductor import ir
+from torch._inductor.lowering import lowerings
+from torch._inductor.utils import sympy_product
+from torch._inductor.virtualized import V, ops
+from torch.utils._sympy.functions import FloorDiv
+
+from torchvk_compile.codegen.convolution import PatchKernel, PatchProduct
+from torchvk_compile.codegen.convolution_config import choose_config
+from torchvk_compile.codegen.convolution_geometry import adjoint_axis, forward_axis
+from torchvk_compile.codegen.device_profile import profile_of
+from torchvk_compile.codegen.dtypes import require_supported
+from torchvk_compile.codegen.gemm_config import TileConfig
+from torchvk_compile.errors import UnsupportedOperatorError
+from torchvk_compile.lowering.matmul import realize_operand
+
+aten = torch.ops.aten
+
+_ACCUMULATORS = {
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+    torch.float32: torch.float32,
+    torch.float64: torch.float64,
+    torch.uint8: torch.int32,
+    torch.int8: torch.int32,
+    torch.int16: torch.int32,
+    torch.int32: torch.int32,
+    torch.int64: torch.int64,
+}
+"""What convolutions of a dtype are summed in. Narrow integers wrap once, at the end, which gives the same bits."""
+
+_HINT = 1024
+"""Stands for a size that is known only when the graph runs."""
+
+
+def register_convolution() -> None:
+    """Route the convolutions of vk tensors here; other devices keep Inductor's lowerings."""
+    from torchvk_compile.lowering.registry import route
+
+    route(aten.convolution.default, _convolution)
+    route(aten.convolution_backward.default, _convolution_backward)
+
+
+class Geometry:
+    """The numbers of a convolution, made constants; one entry per spatial dimension.
+
+    Args:
+        weight: (first, second, *taps).
+        stride, padding, dilation: as ATen takes them, one number or one per dimension.
+        transposed: whether the wide side is the output.
+        groups: as ATen takes it.
+    """
+
+    def __init__(
+        self,
+        weight: Any,
+        stride: Sequence[Any],
+        padding: Sequence[Any],
+        dilation: Sequence[Any],
+        transposed: bool,
+        groups: Any,
+    ) -> None:
+        self.first, self.second, *self.taps = V.graph.sizevars.guard_int_seq(weight.get_size())
+        self.stride = self._numbers(stride)
+        self.padding = self._numbers(padding)
+        self.dilation = self._numbers(dilation)
+        self.transposed = transposed
+        self.groups = int(V.graph.sizevars.guard_int(groups))
+
+    def _numbers(self, values: Sequence[Any]) -> list[int]:
+        numbers = [int(v) for v in V.graph.sizevars.guard_int_seq(values)]
+        return numbers * len(self.taps) if len(numbers) == 1 else numbers
+
+    @property
+    def channels(self) -> tuple[int, int]:
+        """Channels of one group on the narrow and on the wide side."""
+        return self.first // self.groups, self.second
+
+    def axes(self, wide: Sequence[sympy.Expr], narrow: Sequence[sympy.Expr], adjoint: bool) -> tuple[Any, ...]:
+        """`Axis` objects from the wide to the narrow side, or back for the adjoint."""
+        make, sizes = (adjoint_axis, (wide, narrow)) if adjoint else (forward_axis, (narrow, wide))
+        return tuple(map(make, *sizes, self.taps, self.stride, self.padding, self.dilation))
+
+    def output_size(self, size: Sequence[sympy.Expr], output_padding: Sequence[Any]) -> list[sympy.Expr]:
+        """Spatial extents of the output for an input of spatial extents `size`."""
+        reach = [d * (k - 1) for k, d in zip(self.taps, self.dilation, strict=True)]
+        if self.transposed:
+            extra = self._numbers(output_padding)
+            return [
+                (i - 1) * s - 2 * p + r + e + 1
+                for i, s, p, r, e in zip(size, self.stride, self.padding, reach, extra, strict=True)
+            ]
+        return [
+            FloorDiv(i + 2 * p - r - 1, s) + 1
+            for i, s, p, r in zip(size, self.stride, self.padding, reach, strict=True)
+        ]
+
+
+def _convolution(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Sequence[Any],
+    padding: Sequence[Any],
+    dilation: Sequence[Any],
+    transposed: bool,
+    output_padding: Sequence[Any],
+    groups: Any,
+) -> Any:
+    if len(x.get_size()) == len(weight.get_size()) - 1:
+        batched = lowerings[aten.unsqueeze](x, 0)
+        out = _convolution(
+            batched, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+        )
+        return lowerings[aten.squeeze](out, 0)
+    geometry = Geometry(weight, stride, padding, dilation, transposed, groups)
+    x, weight = realize_operand(x), realize_operand(weight)
+    size = geometry.output_size(x.get_size()[2:], output_padding)
+    channels_last = is_channels_last(x) or is_channels_last(weight)
+    if bias is not None:
+        bias = realize_operand(bias)
+    return multiply_patches(
+        "aten.convolution", geometry, x, weight, size, channels_last, bias=bias, adjoint=transposed
+    )
+
+
+def _convolution_backward(
+    grad_output: Any,
+    x: Any,
+    weight: Any,
+    bias_sizes: Any,
+    stride: Sequence[Any],
+    padding: Sequence[Any],
+    dilation: Sequence[Any],
+    transposed: bool,
+    output_padding: Sequence[Any],
+    groups: Any,
+    output_mask: Sequence[bool],
+) -> Any:
+    name = "aten.convolution_backward"
+    geometry = Geometry(weight, stride, padding, dilation, transposed, groups)
+    grad_x = grad_weight = grad_bias = None
+    gradient = realize_operand(grad_output)
+    if output_mask[0]:
+        weights = realize_operand(weight)
+        channels_last = is_channels_last(gradient) or is_channels_last(weights)
+        size = x.get_size()[2:]
+        grad_x = multiply_patches(
+            name, geometry, gradient, weights, size, channels_last, adjoint=not transposed
+        )
+    if output_mask[1]:
+        from torchvk_compile.lowering.convolution_weights import weight_gradient
+
+        source = realize_operand(x)
+        narrow, wide = (source, gradient) if transposed else (gradient, source)
+        grad_weight = weight_gradient(name, geometry, narrow, wide)
+    if output_mask[2]:
+        spatial = list(range(2, len(gradient.get_size())))
+        grad_bias = lowerings[aten.sum](ir.TensorBox(gradient), [0, *spatial])
+    return grad_x, grad_weight, grad_bias
+
+
+def accumulator_of(op: str, x: ir.IRNode) -> torch.dtype:
+    """The dtype that convolutions of `x` are summed in.
+
+    Raises:
+        UnsupportedOperatorError: for a dtype that torch's CPU kernels do not convolve either, or that the device lacks.
+    """
+    dtype, device = x.get_dtype(), x.get_device()
+    accumulator = _ACCUMULATORS.get(dtype)
+    if accumulator is None:
+        raise UnsupportedOperatorError(op, dtype=dtype, reason="there is no convolution of this dtype")
+    assert device is not None
+    for needed in (dtype, accumulator):
+        require_supported(needed, profile_of(device.index or 0), op)
+    return accumulator
+
+
+def is_empty(size: Sequence[Any]) -> bool:
+    """Whether a tensor of this size certainly has no elements."""
+    return any(V.graph.sizevars.statically_known_equals(extent, 0) for extent in size)
+
+
+def zeros(like: ir.IRNode, size: Sequence[Any]) -> ir.TensorBox:
+    """Zeros on the device and of the dtype of `like`."""
+    return lowerings[aten.full](list(size), 0, dtype=like.get_dtype(), device=like.get_device())
+
+
+def is_channels_last(node: ir.IRNode) -> bool:
+    """Whether the channels of a batch of images are consecutive in memory, and pixels are not."""
+    size, stride = node.get_size(), node.get_layout().stride
+    sizevars = V.graph.sizevars
+    if len(size) < 4 or not sizevars.statically_known_equals(stride[1], 1):
+        return False
+    # One channel, or one pixel: torch calls that contiguous.
+    pixels = sympy_product(size[2:])
+    return not any(sizevars.statically_known_equals(extent, 1) for extent in (size[1], pixels))
+
+
+def multiply_patches(
+    op: str,
+    geometry: Geometry,
+    source: ir.IRNode,
+    weights: ir.IRNode,
+    size: Sequence[sympy.Expr],
+    channels_last: bool,
+    *,
+    adjoint: bool,
+    bias: ir.IRNode | None = None,
+) -> ir.TensorBox:
+    """A convolution from the wide to the narrow side, or back for the adjoint.
+
+    Args:
+        op: name of the operator, for errors.
+        geometry: the convolution.
+        source: the side that is read, (N, C, *spatial).
+        weights: (first, second, *taps).
+        size: spatial extents of the side that is computed.
+        channels_last: layout of the result.
+        bias: one number per output channel.
+
+    Returns:
+        A tensor of size (N, channels, *size).
+    """
+    accumulator = accumulator_of(op, source)
+    narrow, wide = geometry.channels
+    outputs, channels = (wide, narrow) if adjoint else (narrow, wide)
+    extents = source.get_size()[2:]
+    axes = geometry.axes(*((size, extents) if adjoint else (extents, size)), adjoint)
+    product = PatchProduct(
+        axes=axes,
+        adjoint=adjoint,
+        batch=source.get_size()[0],
+        groups=geometry.groups,
+        channels=channels,
+        outputs=outputs,
+        pixel_rows=channels_last,
+    )
+    batch, all_outputs = product.batch, geometry.groups * outputs
+    if is_empty([batch, all_outputs, *size]):
+        return zeros(source, [batch, all_outputs, *size])
+    config = _config(source, product, accumulator)
+    result = _patch_output(source, weights, product, config, accumulator, bias)
+    if channels_last:
+        result = lowerings[aten.view](result, [batch, *size, all_outputs])
+        return lowerings[aten.permute](result, [0, len(size) + 1, *range(1, len(size) + 1)])
+    return lowerings[aten.view](result, [batch, all_outputs, *size])
+
+
+def _config(source: ir.IRNode, product: PatchProduct, accumulator: torch.dtype) -> TileConfig:
+    device = source.get_device()
+    assert device is not None
+    pixels = V.graph.sizevars.optimization_hint(product.pixels, fallback=_HINT)
+    m, n = (pixels, product.outputs) if product.pixel_rows else (product.outputs, pixels)
+    k = product.channels
+    for axis in product.axes:
+        k *= max(phase.taps for phase in axis.phases)
+    count = product.groups * product.phases
+    return choose_config(profile_of(device.index or 0), count, m, n, k, accumulator, split=True)
+
+
+def _patch_output(
+    source: ir.IRNode,
+    weights: ir.IRNode,
+    product: PatchProduct,
+    config: TileConfig,
+    accumulator: torch.dtype,
+    bias: ir.IRNode | None,
+) -> Any:
+    """The result in memory order, see `PatchProduct.output_size`."""
+    dtype, size = source.get_dtype(), product.output_size
+    epilogue = _adding_bias(bias, product, accumulator)
+    split = config.split_k > 1
+    layout = ir.FixedLayout(
+        source.get_device(),
+        accumulator if split else dtype,
+        [sympy.Integer(config.split_k)] * split + size,
+    )
+
+    def make_kernel(output: ir.TemplateBuffer, hint_override: int | None = None) -> tuple[PatchKernel, None]:
+        operands = output.inputs[:2]
+        return PatchKernel(output, *operands, product, config, accumulator, None if split else epilogue), None
+
+    inputs = [source, weights] + [bias] * (bias is not None and not split)
+    result = ir.TensorBox.create(ir.TemplateBuffer(layout, inputs, make_kernel))
+    return finish_parts(result, dtype, epilogue) if split else result
+
+
+def finish_parts(parts: ir.TensorBox, dtype: torch.dtype, epilogue: Callable[..., Any] | None) -> ir.TensorBox:
+    """Add up partial sums along the first dimension, then what the kernel would have done with the whole."""
+    total = lowerings[aten.sum](parts, [0])
+    accumulator = total.get_dtype()
+    load = total.make_loader()
+
+    def finished(indices: Sequence[sympy.Expr]) -> Any:
+        value = load(indices)
+        if epilogue is not None:
+            value = epilogue(value, indices)
+        return ops.to_dtype(value, dtype, src_dtype=accumulator) if dtype != accumulator else value
+
+    return ir.Pointwise.create(
+        device=total.get_device(), dtype=dtype, inner_fn=finished, ranges=total.get_size()
+    )
+
+
+def _adding_bias(
+    bias: ir.IRNode | None, product: PatchProduct, accumulator: torch.dtype
+) -> Callable[..., Any] | None:
+    if bias is None:
+        return None
+    load = ir.TensorBox(bias).make_loader()
+
+    def epilogue(value: Any, indices: Sequence[sympy.Expr]) -> Any:
+        group, channel = indices[1:3]
+        return ops.add(value, ops.to_dtype(load([group * product.outputs + channel]), accumulator))
+
+    return epilogue
