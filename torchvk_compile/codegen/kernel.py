@@ -30,6 +30,7 @@ from torchvk_compile.codegen.overrides import SlangOverrides
 from torchvk_compile.codegen.printer import SlangExprPrinter
 from torchvk_compile.codegen.reductions import ReductionCodegen
 from torchvk_compile.codegen.scans import ScanCodegen
+from torchvk_compile.codegen.searches import SearchCodegen
 from torchvk_compile.codegen.templates import KERNEL_NAME, render
 
 
@@ -54,7 +55,7 @@ class SlangCSE(CSE[CSEVariable, str]):
         return super().generate(buffer, expr, **kwargs)
 
 
-class SlangKernel(ReductionCodegen, ScanCodegen, SIMDKernel):
+class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
     """Pointwise and reduction kernels.
 
     The body is a row of segments. A segment of a reduction kernel is one loop along the reduced elements (or

@@ -33,6 +33,7 @@ class VulkanScheduling(SIMDScheduling):
         """What Inductor may ask of generated kernels."""
         return OrderedSet(
             [
+                BackendFeature.BUCKETIZE,
                 BackendFeature.INPLACE_BUFFERS,
                 BackendFeature.MASKED_SCATTER_WITH_INDEX,
                 BackendFeature.SCAN,

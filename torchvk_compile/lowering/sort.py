@@ -10,19 +10,33 @@ order, so every sort is stable. Values are fetched from the tensor itself, so th
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import sympy
 import torch
 from torch._inductor import ir
-from torch._inductor.lowering import clone, full_like, permute, slice_, view
+from torch._inductor.lowering import (
+    clone,
+    full,
+    full_like,
+    isnan,
+    permute,
+    reduce_argmax,
+    slice_,
+    sum_,
+    to_dtype,
+    unsqueeze,
+    view,
+)
 from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V, ops
+from torch.utils._sympy.functions import FloorDiv
 
 from torchvk_compile.codegen.device_profile import profile_of
 from torchvk_compile.codegen.sorts import LONGEST_SHORT_ROW, count_digits, order_short_rows, place_by_digit
-from torchvk_compile.lowering.scan import running_sum
+from torchvk_compile.lowering.scan import running_sum, scan
 
 Index = Sequence[Any]
 
@@ -207,6 +221,34 @@ class Ordered:
         )
         return tuple(permute(r, _moving(len(size), -1, self.dim)) for r in results)  # type: ignore[return-value]
 
+    def pick(self, place: Callable[[Index], Any], keepdim: bool) -> tuple[ir.TensorBox, ir.TensorBox]:
+        """Value and int64 index of one place of the order per row.
+
+        Args:
+            place: from the row's index (without `dim`) to the place, as an integer in `ops`.
+            keepdim: keep `dim` with size 1.
+        """
+        *outer, length = self.x.get_size()
+        load, load_order = self.x.make_loader(), self.order.make_loader()
+
+        def position(index: Index) -> Any:
+            at = ops.indirect_indexing(place(index), length, check=False, wrap_neg=False)
+            return load_order([*index, at])
+
+        def value(index: Index) -> Any:
+            at = ops.indirect_indexing(position(index), length, check=False, wrap_neg=False)
+            return load([*index, at])
+
+        def number(index: Index) -> Any:
+            return ops.to_dtype(position(index), torch.int64, src_dtype=torch.int32)
+
+        device = self.x.get_device()
+        results = (
+            ir.Pointwise.create(device=device, dtype=self.x.get_dtype(), inner_fn=value, ranges=outer),
+            ir.Pointwise.create(device=device, dtype=torch.int64, inner_fn=number, ranges=outer),
+        )
+        return tuple(unsqueeze(r, self.dim) if keepdim else r for r in results)  # type: ignore[return-value]
+
 
 def ordered(x: ir.TensorBox, dim: int, descending: bool = False) -> Ordered:
     """Order `x` along `dim`.
@@ -255,6 +297,88 @@ def _topk(
     return ordered(x, dim, descending=largest).take(k)
 
 
+def _kthvalue(x: Any, k: Any, dim: int = -1, keepdim: bool = False) -> tuple[ir.TensorBox, ir.TensorBox]:
+    if not x.get_size():
+        return _alone(x)
+    place = sympy.sympify(k) - 1
+    return ordered(x, dim).pick(lambda index: ops.index_expr(place, torch.int64), keepdim)
+
+
+def _median_dim(
+    x: Any, dim: int, keepdim: bool = False, *, ignore_nan: bool = False
+) -> tuple[ir.TensorBox, ir.TensorBox]:
+    if not x.get_size():
+        return _alone(x)
+    length = x.get_size()[dim]
+    middle = FloorDiv(length - 1, 2)
+    if not x.get_dtype().is_floating_point:
+        return ordered(x, dim).pick(lambda index: ops.index_expr(middle, torch.int64), keepdim)
+    dim = dim % len(x.get_size())
+    nans = sum_(to_dtype(isnan(x), torch.int64), [dim])
+    load_nans = nans.make_loader()
+
+    def place(index: Index) -> Any:
+        """NaNs are at the end: skip them, or stop at the first."""
+        count, whole = load_nans(index), ops.index_expr(length, torch.int64)
+        if ignore_nan:
+            numbers = ops.maximum(ops.sub(whole, count), ops.constant(1, torch.int64))
+            half = ops.sub(numbers, ops.constant(1, torch.int64))
+            return ops.bitwise_right_shift(half, ops.constant(1, torch.int64))
+        found = ops.gt(count, ops.constant(0, torch.int64))
+        return ops.where(found, ops.sub(whole, count), ops.index_expr(middle, torch.int64))
+
+    return ordered(x, dim).pick(place, keepdim)
+
+
+def _median(x: Any, *, ignore_nan: bool = False) -> ir.TensorBox:
+    numel = sympy_product(x.get_size())
+    if V.graph.sizevars.statically_known_equals(numel, 0):
+        return full([], torch.nan, dtype=x.get_dtype(), device=x.get_device())
+    return _median_dim(view(x, [numel]), 0, ignore_nan=ignore_nan)[0]
+
+
+def _mode(x: Any, dim: int = -1, keepdim: bool = False) -> tuple[ir.TensorBox, ir.TensorBox]:
+    """The smallest of the most frequent values, and where it is last."""
+    if not x.get_size():
+        return _alone(x)
+    rows = ordered(x, dim)
+    size = list(rows.x.get_size())
+    load, load_order = rows.x.make_loader(), rows.order.make_loader()
+
+    def sorted_value(index: Index) -> Any:
+        at = ops.indirect_indexing(load_order(index), size[-1], check=False, wrap_neg=False)
+        return load([*index[:-1], at])
+
+    def start(index: Index) -> Any:
+        """The element's place where a run of equal values starts, 0 elsewhere."""
+        place = ops.index_expr(index[-1], torch.int64)
+        first = ops.eq(place, ops.constant(0, torch.int64))
+        before = ops.masked(
+            ops.logical_not(first), lambda: sorted_value([*index[:-1], index[-1] - 1]), _zero(rows.x.get_dtype())
+        )
+        starts = ops.ne(before, sorted_value(index))
+        return ops.where(starts, place, ops.constant(0, torch.int64))
+
+    device = rows.x.get_device()
+    (starts,) = scan(
+        device, [torch.int64], [start], size, len(size) - 1, lambda a, b: (ops.maximum(a[0], b[0]),)
+    )
+    load_start = starts.make_loader()
+
+    def run_length(index: Index) -> Any:
+        return ops.sub(ops.index_expr(index[-1], torch.int64), load_start(index))
+
+    lengths = ir.Pointwise.create(device=device, dtype=torch.int64, inner_fn=run_length, ranges=size)
+    # Of equally long runs the first one wins, and of its elements the last.
+    return rows.pick(reduce_argmax(lengths, axis=len(size) - 1).make_loader(), keepdim)
+
+
+def _zero(dtype: torch.dtype) -> Any:
+    if dtype is torch.bool:
+        return False
+    return 0.0 if dtype.is_floating_point else 0
+
+
 def register_sorts() -> None:
     """Route the ordering operators of vk tensors here; other devices keep Inductor's lowerings."""
     from torchvk_compile.lowering.registry import route
@@ -263,3 +387,9 @@ def register_sorts() -> None:
     route(aten.sort.default, _sort)
     route(aten.sort.stable, _sort_stable)
     route(aten.topk.default, _topk)
+    route(aten.kthvalue.default, _kthvalue)
+    route(aten.median.default, _median)
+    route(aten.median.dim, _median_dim)
+    route(aten.nanmedian.default, functools.partial(_median, ignore_nan=True))
+    route(aten.nanmedian.dim, functools.partial(_median_dim, ignore_nan=True))
+    route(aten.mode.default, _mode)
