@@ -66,7 +66,8 @@ struct DeviceProfile {
     bool memory_model = false;             // with device scope
     bool cooperative_matrix = false;
     bool bfloat16 = false;
-    std::vector<uint32_t> nan_preserve;  // float widths whose signed zeros, infinities and NaNs survive
+    std::vector<uint32_t>
+        nan_preserve;  // float widths whose signed zeros, infinities and NaNs survive
     bool pipeline_executable_properties = false;
     bool memory_budget = false;
 

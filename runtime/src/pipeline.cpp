@@ -82,19 +82,21 @@ ExecutableStatistics executable_statistics(const LogicalDevice& device, VkPipeli
 std::map<std::string, std::string> executable_representations(const LogicalDevice& device,
                                                               VkPipeline pipeline, uint32_t index) {
     const VkPipelineExecutableInfoKHR info = executable_info(pipeline, index);
-    const auto fetch = device.vk.vkGetPipelineExecutableInternalRepresentationsKHR;
     uint32_t count = 0;
-    VK_CALL(fetch(device.handle, &info, &count, nullptr));
+    VK_CALL(device.vk.vkGetPipelineExecutableInternalRepresentationsKHR(device.handle, &info,
+                                                                        &count, nullptr));
     std::vector<VkPipelineExecutableInternalRepresentationKHR> raw(
         count, {VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INTERNAL_REPRESENTATION_KHR});
-    VK_CALL(fetch(device.handle, &info, &count, raw.data()));
+    VK_CALL(device.vk.vkGetPipelineExecutableInternalRepresentationsKHR(device.handle, &info,
+                                                                        &count, raw.data()));
     // The first answer told the sizes.
     std::vector<std::string> texts(count);
     for (uint32_t entry = 0; entry < count; ++entry) {
         texts[entry].resize(raw[entry].dataSize);
         raw[entry].pData = texts[entry].data();
     }
-    VK_CALL(fetch(device.handle, &info, &count, raw.data()));
+    VK_CALL(device.vk.vkGetPipelineExecutableInternalRepresentationsKHR(device.handle, &info,
+                                                                        &count, raw.data()));
     std::map<std::string, std::string> representations;
     for (uint32_t entry = 0; entry < count; ++entry) {
         if (raw[entry].isText) representations[raw[entry].name] = texts[entry].c_str();

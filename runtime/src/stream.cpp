@@ -14,6 +14,8 @@ namespace {
 constexpr uint64_t largest_pending_bytes = uint64_t{1} << 20;
 // Transfers that may run side by side without a barrier between them.
 constexpr size_t most_unordered_ranges = 64;
+// Transfer submissions in flight: a host that runs further ahead has to wait.
+constexpr size_t most_command_buffers = 64;
 // Short waits poll: waking a sleeping thread costs more than a small kernel takes.
 constexpr std::chrono::microseconds polling_time{30};
 
@@ -60,6 +62,7 @@ Stream::Stream(const LogicalDevice& device) : device_(device) {
 Stream::~Stream() = default;
 
 Stream::CommandBuffer Stream::take_command_buffer() {
+    if (used_.size() >= most_command_buffers) wait_submitted(used_.front().value);
     if (!used_.empty() && finished(used_.front().value)) {
         const CommandBuffer reused = used_.front();
         used_.pop_front();
@@ -183,6 +186,10 @@ void Stream::wait(uint64_t value) {
         const std::lock_guard lock(mutex_);
         if (value > submitted_) submit_locked({});
     }
+    wait_submitted(value);
+}
+
+void Stream::wait_submitted(uint64_t value) {
     const auto give_up = std::chrono::steady_clock::now() + polling_time;
     while (std::chrono::steady_clock::now() < give_up) {
         if (finished(value)) return;

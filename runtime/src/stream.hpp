@@ -82,6 +82,7 @@ class Stream {
     uint64_t finish_transfer(uint64_t bytes);
     uint64_t submit_locked(std::span<const VkCommandBuffer> batches);
     CommandBuffer take_command_buffer();
+    void wait_submitted(uint64_t value);
     std::vector<std::shared_ptr<const void>> take_finished_objects();
 
     const LogicalDevice& device_;
