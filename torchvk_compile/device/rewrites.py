@@ -1,11 +1,11 @@
 """How calls are traced whose operator has no decomposition in torch, or whose numbers vary.
 
-In: an operator and its arguments, some numbers replaced by 0-d tensors. Out: its result, in terms of
-operators the compiler lowers. Forbidden: device work; anything but tracing.
+In: an operator and its arguments, some numbers replaced by 0-d tensors. Out: its result, in terms
+of operators the compiler lowers. Forbidden: device work; anything but tracing.
 
 ``_foreach`` operators become their elements' operators, all in one graph. ``alpha``, ``value`` and
-``weight`` are Python numbers in ATen; the formulas here also take tensors, so that an optimizer's step
-size can change without compiling again. For random operators see `random_rewrites`.
+``weight`` are Python numbers in ATen; the formulas here also take tensors, so that an optimizer's
+step size can change without compiling again. For random operators see `random_rewrites`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class _Name:
 @functools.cache
 def _name(op: torch._ops.OpOverload) -> _Name:
     full = op._schema.name.partition("::")[2]
-    written = [a for a in op._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    written = [
+        a for a in op._schema.arguments if a.alias_info is not None and a.alias_info.is_write
+    ]
     out = any(a.kwarg_only for a in written)
     in_place = bool(written) and not out
     foreach = full.startswith(_FOREACH)
@@ -63,9 +65,7 @@ def variable_numbers(
     return tuple(positions)
 
 
-def plain_call(
-    op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def plain_call(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call `op` with arguments as a kernel gets them: Python numbers also where tensors are expected."""
     for argument, value in zip(op._schema.arguments, args, strict=False):
         if isinstance(value, (bool, int, float, complex)) and "Tensor" in str(argument.type):
@@ -120,7 +120,8 @@ def _foreach(
     dtypes: Sequence[torch.dtype] | None,
 ) -> Any:
     given = _named(op, args, kwargs)
-    count = len(given["self"])
+    # Not always `self`: aten._foreach_pow.ScalarAndTensor has a number there.
+    count = next(len(value) for value in given.values() if isinstance(value, (list, tuple)))
     formula = _FORMULAS.get(name.base) or _ELEMENT_FORMULAS.get(name.base)
     results = []
     for i in range(count):
