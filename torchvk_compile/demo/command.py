@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import importlib.metadata
+import logging
 import platform
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,8 @@ def run(options: DemoOptions) -> report.DemoResult:
     recipe = Recipe(options.epochs or default_epochs, options.batch_size)
     shaders = options.dump_shaders or config.dump_shaders or cache.directory() / "demo-shaders"
     report.check_writable_directory(shaders)
+    # Dynamo warns that it ignores the profiler mark inside every optimizer's step.
+    torch._logging.set_logs(dynamo=logging.ERROR)
     with config.patch(dump_shaders=shaders):
         result = _train_and_measure(data, recipe, device, shaders)
     report.show(result, Console())
