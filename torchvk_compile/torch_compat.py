@@ -97,6 +97,14 @@ def register_inductor_backend(
     register_backend_for_device(device, scheduling, wrapper, device_custom_pass=graph_pass)
 
 
+def input_check_lines() -> tuple[type, ...]:
+    """Classes of wrapper lines that check a graph input's size and strides; torch 2.11 writes plain text instead."""
+    from torch._inductor.codegen import wrapper
+
+    line = getattr(wrapper, "AssertSizeStrideLine", None)
+    return () if line is None else (line,)
+
+
 def keep_dynamo_out(*modules: str) -> None:
     """Have Dynamo run the functions of these modules as they are, instead of tracing into them.
 

@@ -15,7 +15,6 @@ import torch
 from torch._inductor import ir
 from torch._inductor.codegen.wrapper import (
     AllocateLine,
-    AssertSizeStrideLine,
     CommentLine,
     EnterDeviceContextManagerLine,
     ExitDeviceContextManagerLine,
@@ -29,6 +28,7 @@ from torch._inductor.codegen.wrapper import (
 from torch._inductor.utils import LineContext
 from torch._inductor.virtualized import V
 
+from torchvk_compile import torch_compat
 from torchvk_compile.codegen.device_profile import fingerprint
 from torchvk_compile.codegen.lines import BoundOperand, DispatchLine, PlanLine
 from torchvk_compile.plan.graph_plan import (
@@ -48,7 +48,7 @@ _DEVICE_LINES = (DispatchLine, AllocateLine, ReuseLine, ReinterpretLine, FreeIfN
 _IGNORED_LINES = (NullLine, LineContext, EnterDeviceContextManagerLine, ExitDeviceContextManagerLine)
 
 # Arithmetic on sizes and checks of the graph's inputs need nothing from the device, so they may come first.
-_HOIST_LINES = (SymbolicCallArgLine, AssertSizeStrideLine, CommentLine)
+_HOIST_LINES = (SymbolicCallArgLine, CommentLine, *torch_compat.input_check_lines())
 
 
 def gather_plans(wrapper: PlanWrapperCodegen) -> tuple[list[Any], dict[str, GraphPlan]]:
@@ -76,7 +76,7 @@ def gather_plans(wrapper: PlanWrapperCodegen) -> tuple[list[Any], dict[str, Grap
             continue
         if isinstance(line, _DEVICE_LINES):
             segment.append(line)
-        elif isinstance(line, _HOIST_LINES) or _is_comment(line):
+        elif _may_come_first(line):
             lines.append(line)
         else:
             close(rest[position:])
@@ -85,9 +85,11 @@ def gather_plans(wrapper: PlanWrapperCodegen) -> tuple[list[Any], dict[str, Grap
     return lines, plans
 
 
-def _is_comment(line: Any) -> bool:
+def _may_come_first(line: Any) -> bool:
+    if isinstance(line, _HOIST_LINES):
+        return True
     text = getattr(line, "line", line)
-    return isinstance(text, str) and (not text.strip() or text.lstrip().startswith("#"))
+    return isinstance(text, str) and (not text.strip() or text.lstrip().startswith(("#", "assert_size_stride(")))
 
 
 @dataclasses.dataclass
