@@ -12,13 +12,14 @@ from typing import Any
 import sympy
 import torch
 from torch._inductor import ir
-from torch._inductor.lowering import expand
+from torch._inductor.lowering import expand, full
 from torch._inductor.virtualized import V, ops
 
 from torchvk_compile.codegen.device_profile import profile_of
 from torchvk_compile.codegen.dtypes import require_supported
 from torchvk_compile.codegen.gemm import GemmKernel
 from torchvk_compile.codegen.gemm_config import GemmConfig, choose_config
+from torchvk_compile.codegen.template_kernel import Epilogue
 from torchvk_compile.errors import UnsupportedOperatorError
 
 _ACCUMULATORS = {
@@ -102,24 +103,32 @@ def matmul(
     sizevars.check_equals_and_simplify(k, other_k)
     batch = [sizevars.check_equals_and_simplify(x, y) for x, y in zip(batch_a, batch_b, strict=True)]
     size = [*batch, m, n]
-    layout = ir.FixedLayout(device, out_dtype or dtype, size)
     inputs, load_bias = [a, b], None
     if bias is not None and beta != 0:
         realized = realize_operand(bias)
         inputs.append(realized)
         load_bias = expand(ir.TensorBox(realized), size).make_loader()
     epilogue = _scaling(accumulator, alpha, beta, load_bias)
+    layout = ir.FixedLayout(device, out_dtype or dtype, size)
+    if any(sizevars.statically_known_equals(s, 0) for s in size):
+        return full(size, 0, dtype=layout.dtype, device=device)
+    if _is_row_of_dot_products(a, b):
+        return _finished(_dot_products(a, b, size, accumulator), layout, epilogue)
     hints = [sizevars.optimization_hint(s, fallback=_HINT) for s in (*(batch or [sympy.Integer(1)]), m, n, k)]
     config = choose_config(profile, *hints, accumulator)
-    return template_output(layout, inputs, config, accumulator, epilogue)
+    if config.split_k == 1:
+        return _product_buffer(layout, inputs, config, accumulator, epilogue)
+    parts = ir.FixedLayout(device, accumulator, [sympy.Integer(config.split_k), *size])
+    partial = _product_buffer(parts, [a, b], config, accumulator, None)
+    return _finished(_total(partial), layout, epilogue)
 
 
-def template_output(
+def _product_buffer(
     layout: ir.FixedLayout,
     inputs: Sequence[ir.IRNode],
     config: GemmConfig,
     accumulator: torch.dtype,
-    epilogue: Callable[..., Any] | None,
+    epilogue: Epilogue | None,
 ) -> ir.TensorBox:
     """A buffer that a `GemmKernel` fills from the first two inputs."""
 
@@ -128,6 +137,72 @@ def template_output(
         return GemmKernel(output, a, b, config, accumulator, epilogue), None
 
     return ir.TensorBox.create(ir.TemplateBuffer(layout, inputs, make_kernel))
+
+
+def _is_row_of_dot_products(a: ir.IRNode, b: ir.IRNode) -> bool:
+    """One of the operands is a vector and the other one's rows, which it meets, are consecutive in memory.
+
+    Such a product reads every element once: a reduction along the rows does that at full bandwidth.
+    """
+    known = V.graph.sizevars.statically_known_equals
+    return (known(a.get_size()[-2], 1) and known(b.get_stride()[-2], 1)) or (
+        known(b.get_size()[-1], 1) and known(a.get_stride()[-1], 1)
+    )
+
+
+def _dot_products(a: ir.IRNode, b: ir.IRNode, size: Sequence[sympy.Expr], accumulator: torch.dtype) -> ir.TensorBox:
+    load_a, load_b = (ir.TensorBox(x).make_loader() for x in (a, b))
+
+    def term(index: Sequence[sympy.Expr], along: Sequence[sympy.Expr]) -> Any:
+        *batch, m, n = index
+        (k,) = along
+        x, y = load_a([*batch, m, k]), load_b([*batch, k, n])
+        return ops.mul(ops.to_dtype(x, accumulator), ops.to_dtype(y, accumulator))
+
+    return _sum(a, accumulator, term, size, a.get_size()[-1])
+
+
+def _total(partial: ir.TensorBox) -> ir.TensorBox:
+    """The sum over the first dimension: the parts of a split K."""
+    load = partial.make_loader()
+    parts, *size = partial.get_size()
+
+    def term(index: Sequence[sympy.Expr], along: Sequence[sympy.Expr]) -> Any:
+        return load([*along, *index])
+
+    return _sum(partial, partial.get_dtype(), term, size, parts)
+
+
+def _sum(
+    like: ir.IRNode,
+    dtype: torch.dtype,
+    term: Callable[..., Any],
+    size: Sequence[sympy.Expr],
+    length: sympy.Expr,
+) -> ir.TensorBox:
+    return ir.Reduction.create(
+        device=like.get_device(),
+        dst_dtype=dtype,
+        src_dtype=dtype,
+        inner_fn=term,
+        ranges=list(size),
+        reduction_ranges=[length],
+        reduction_type="sum",
+    )
+
+
+def _finished(sums: ir.TensorBox, layout: ir.FixedLayout, epilogue: Epilogue | None) -> ir.TensorBox:
+    """What a kernel's store step does, as a pointwise node."""
+    sums.realize()
+    load, accumulator = sums.make_loader(), sums.get_dtype()
+
+    def finish(index: Sequence[sympy.Expr]) -> Any:
+        value = load(index)
+        if epilogue is not None:
+            value = epilogue(value, index)
+        return ops.to_dtype(value, layout.dtype, src_dtype=accumulator)
+
+    return ir.Pointwise.create(device=layout.device, dtype=layout.dtype, inner_fn=finish, ranges=list(layout.size))
 
 
 def realize_operand(x: Any) -> ir.IRNode:
@@ -145,7 +220,7 @@ def realize_operand(x: Any) -> ir.IRNode:
 
 def _scaling(
     accumulator: torch.dtype, alpha: Any, beta: Any, load_bias: Callable[..., Any] | None
-) -> Callable[..., Any] | None:
+) -> Epilogue | None:
     """``beta * bias + alpha * sum`` in the accumulator's dtype."""
     if load_bias is None and alpha == 1:
         return None

@@ -1,0 +1,104 @@
+"""Every tiling gives the same products, on whatever subgroups the device has."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch._inductor.config as inductor_config
+from test_matmul import check, values
+
+from torchvk_compile.codegen import gemm_config
+from torchvk_compile.codegen.gemm_config import LARGE, MEDIUM, SMALL, TALL, WIDE, GemmConfig, PanelConfig
+from torchvk_compile.lowering import matmul
+
+
+@pytest.fixture(autouse=True)
+def fresh_graphs() -> Iterator[None]:
+    """The tiling is chosen by the test, which Inductor's graph cache cannot know."""
+    torch._dynamo.reset()
+    with inductor_config.patch(force_disable_caches=True):
+        yield
+
+
+def use(monkeypatch: pytest.MonkeyPatch, config: GemmConfig) -> None:
+    monkeypatch.setattr(matmul, "choose_config", lambda *_: config)
+
+
+def layouts(a: Any, b: Any, column: Any) -> Any:
+    """Operands that are contiguous along either dimension, or none."""
+    return (
+        torch.relu(a @ b + column),
+        a @ b.t().contiguous().t() * 2,
+        a.t().contiguous().t() @ b,
+        a[:, ::2] @ b[::2],
+    )
+
+
+@pytest.mark.parametrize("config", [SMALL, TALL, WIDE], ids=str)
+def test_tiles(vk: torch.device, monkeypatch: pytest.MonkeyPatch, config: GemmConfig) -> None:
+    use(monkeypatch, config)
+    check(layouts, values(70, 36), values(36, 68), values(68), device=vk)
+
+
+@pytest.mark.parametrize("config", [LARGE, MEDIUM], ids=str)
+def test_large_tiles(vk: torch.device, monkeypatch: pytest.MonkeyPatch, config: GemmConfig) -> None:
+    use(monkeypatch, config)
+    check(lambda a, b: torch.relu(a @ b.t()), values(130, 20), values(137, 20), device=vk)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.int8, torch.int64], ids=str)
+def test_tiles_of_other_dtypes(vk: torch.device, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    use(monkeypatch, SMALL)
+    check(torch.addmm, *(values(*s, dtype=dtype) for s in ((37,), (33, 20), (20, 37))), device=vk)
+
+
+@pytest.mark.parametrize("parts", [3, 16])
+def test_split_k(vk: torch.device, monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
+    use(monkeypatch, dataclasses.replace(SMALL, split_k=parts))
+
+    def products(a: Any, b: Any, bias: Any) -> Any:
+        return torch.relu(torch.addmm(bias, a, b, alpha=0.5)), a.expand(2, 40, 70) @ b.expand(2, 70, 36)
+
+    check(products, values(40, 70), values(70, 36), values(36), device=vk)
+    check(products, values(40, 70).half(), values(70, 36).half(), values(36).half(), device=vk)
+
+
+@pytest.mark.parametrize("rows, columns", [(8, 2), (16, 4)])
+def test_panels(vk: torch.device, monkeypatch: pytest.MonkeyPatch, rows: int, columns: int) -> None:
+    subgroup = _profile(vk).subgroup_size
+    use(monkeypatch, PanelConfig(rows, columns, min(8, subgroup), subgroup))
+    check(layouts, values(70, 36), values(36, 68), values(68), device=vk)
+
+
+def test_tiles_with_dynamic_sizes(vk: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, SMALL)
+    compiled = torch.compile(layouts, backend="torchvk", dynamic=True)
+    for m, n, k in ((9, 17, 14), (64, 64, 32), (33, 70, 50)):
+        check(layouts, values(m, k), values(k, n), values(n), device=vk, compiled=compiled)
+
+
+def _profile(device: torch.device) -> Any:
+    from torchvk_compile.device import profile
+
+    return profile(device.index or 0)
+
+
+def test_the_choice_follows_the_grid() -> None:
+    def choose(units: int, *size: int, dtype: torch.dtype = torch.float32) -> GemmConfig:
+        profile = SimpleNamespace(device_type="discrete", compute_units=units)
+        return gemm_config.choose_config(profile, *size, dtype)
+
+    assert choose(36, 1, 4096, 4096, 4096) == LARGE
+    assert choose(36, 1, 512, 512, 512) == MEDIUM
+    assert choose(132, 1, 1024, 1024, 1024) == MEDIUM
+    assert choose(36, 1, 64, 64, 32) == SMALL
+    assert choose(36, 1, 4096, 10, 256).block_n == TALL.block_n
+    assert choose(36, 1, 8, 4096, 4096).block_m == WIDE.block_m
+    assert choose(36, 1, 64, 64, 100_000).split_k > 8
+    assert choose(36, 1, 4096, 4096, 4096, dtype=torch.float64) == SMALL
+    assert choose(0, 1, 300, 300, 300).split_k >= 1
