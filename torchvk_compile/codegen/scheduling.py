@@ -42,6 +42,37 @@ class VulkanScheduling(SIMDScheduling):
             ]
         )
 
+    def codegen_template(
+        self,
+        template_node: Any,
+        epilogue_nodes: Sequence[Any],
+        prologue_nodes: Sequence[Any],
+        *,
+        only_gen_src_code: bool = False,
+        hint_override: int | None = None,
+    ) -> str | None:
+        """Generate a template's kernel with its fused epilogue nodes, and its dispatch.
+
+        Returns:
+            The source if `only_gen_src_code`, which then stays out of the wrapper.
+        """
+        assert not prologue_nodes, "templates here read their inputs themselves"
+        kernel, _ = template_node.node.make_kernel_render(template_node.node)
+        source = kernel.codegen_template(epilogue_nodes)
+        if only_gen_src_code:
+            return source
+        nodes = [template_node, *epilogue_nodes]
+        with V.set_kernel_handler(kernel):
+            for node in nodes:
+                node.mark_run()
+        kernel.kernel_name = self.define_kernel(source, nodes, kernel)
+        self.codegen_comment(nodes, kernel.kernel_name)
+        kernel.call_kernel(kernel.kernel_name, template_node.node)
+        V.graph.removed_buffers |= kernel.removed_buffers
+        V.graph.inplaced_to_remove |= kernel.inplaced_to_remove
+        self.free_buffers_in_scheduler()
+        return None
+
     def define_kernel(self, src_code: str, node_schedule: Sequence[Any], kernel: Any) -> str:
         """Add a kernel to the graph's module, or find the one that has the same source.
 

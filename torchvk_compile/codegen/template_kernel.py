@@ -87,20 +87,10 @@ class TemplateKernel(SlangKernel):
         """An argument that carries a size or stride in elements."""
         return self.collector.size(name, size)
 
-    # Inductor's interface of template kernels --------------------------------------------------------------
+    # What the scheduling asks for --------------------------------------------------------------------------
 
-    def codegen_template_body(
-        self,
-        scheduling: Any,
-        template_node: Any,
-        epilogue_nodes: Sequence[Any],
-        prologue_nodes: Sequence[Any],
-        buf_name_to_prologue_group: Any,
-        prologue_preserves_zero_mask_fn: Any,
-        render_shell: Callable[[], None],
-    ) -> str:
+    def codegen_template(self, epilogue_nodes: Sequence[Any]) -> str:
         """The entry point's source with the epilogue nodes inside."""
-        assert not prologue_nodes
         with self:
             self._name_iteration()
             self._store_output(rounded=bool(epilogue_nodes))
