@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from torchvk_compile import config
 from torchvk_compile.errors import UnsupportedOperatorError, VulkanError
 
@@ -18,7 +19,7 @@ def still_works(vk: torch.device):  # type: ignore[no-untyped-def]
 def test_mixed_devices(vk: torch.device) -> None:
     there, here = torch.ones(2, 2, device=vk), torch.ones(2, 2)
     for call in (lambda: there + here, lambda: there @ here, lambda: there.add_(here)):
-        with pytest.raises(RuntimeError, match="same device.*vk:0 and cpu"):
+        with pytest.raises(RuntimeError, match=r"same device.*vk:0 and cpu"):
             call()
 
 
@@ -42,7 +43,7 @@ def test_wrong_dimension(vk: torch.device) -> None:
 
 
 def test_missing_device(vk: torch.device) -> None:
-    with pytest.raises(VulkanError, match="no device vk:7.*vk:0"):
+    with pytest.raises(VulkanError, match=r"no device vk:7.*vk:0"):
         torch.empty(2, device="vk:7")
 
 
@@ -69,7 +70,7 @@ def test_fill_value_out_of_range(vk: torch.device) -> None:
 
 def test_unsupported_operator_names_itself(vk: torch.device) -> None:
     tensor = torch.eye(3, device=vk)
-    with pytest.raises(UnsupportedOperatorError, match="aten._linalg_eigh.*float32.*3, 3"):
+    with pytest.raises(UnsupportedOperatorError, match=r"aten\._linalg_eigh.*float32.*3, 3"):
         torch.linalg.eigh(tensor)
 
 

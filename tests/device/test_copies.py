@@ -71,7 +71,9 @@ def test_strided_device_source(vk: torch.device) -> None:
 @pytest.mark.parametrize("target", [torch.float64, torch.float16, torch.int32, torch.bool], ids=str)
 def test_dtype_changes_on_the_way(vk: torch.device, target: torch.dtype) -> None:
     host = torch.tensor([[0.0, 1.5, -2.5], [3.25, 4.0, 100.0]])
-    assert torch.equal(torch.empty(2, 3, dtype=target, device=vk).copy_(host).cpu(), host.to(target))
+    assert torch.equal(
+        torch.empty(2, 3, dtype=target, device=vk).copy_(host).cpu(), host.to(target)
+    )
     assert torch.equal(torch.empty(2, 3, dtype=target).copy_(host.to(vk)), host.to(target))
     assert torch.equal(host.to(vk).to(target).cpu(), host.to(target))
     assert torch.equal(host.to(vk, target).cpu(), host.to(target))

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-import torchvk_compile.backend
 from torch import nn
+
+import torchvk_compile.backend
 
 
 class Compilations:

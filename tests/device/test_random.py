@@ -83,7 +83,7 @@ def test_moments(vk: torch.device, name: str) -> None:
 def test_low_precision_uniform_stays_below_one(vk: torch.device, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     numbers = torch.rand(40_000, device=vk, dtype=dtype).cpu()
-    assert 0 <= numbers.min().item() and numbers.max().item() < 1
+    assert numbers.min().item() >= 0 and numbers.max().item() < 1
 
 
 def test_integers_cover_their_range(vk: torch.device) -> None:

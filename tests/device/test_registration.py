@@ -80,9 +80,7 @@ def test_device_is_chosen_by_index_and_by_name(vk: torch.device) -> None:
 
 def test_unknown_device_name_lists_the_known_ones(vk: torch.device) -> None:
     run = python(
-        "import torch\n"
-        "assert not torch.vk.is_available()\n"
-        "torch.empty(1, device='vk')\n",
+        "import torch\nassert not torch.vk.is_available()\ntorch.empty(1, device='vk')\n",
         TORCHVK_DEVICE="no such card",
     )
     assert "matches no Vulkan device" in run.stderr

@@ -113,6 +113,4 @@ def test_several_outputs(vk: torch.device) -> None:
 
 def test_wrong_out_dtype_raises(vk: torch.device) -> None:
     with pytest.raises(RuntimeError, match="can't be cast"):
-        torch.add(
-            torch.ones(2, device=vk), 1.5, out=torch.empty(2, dtype=torch.int64, device=vk)
-        )
+        torch.add(torch.ones(2, device=vk), 1.5, out=torch.empty(2, dtype=torch.int64, device=vk))

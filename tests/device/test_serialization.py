@@ -32,9 +32,7 @@ def saved(value: Any) -> io.BytesIO:
     ],
     ids=str,
 )
-def test_load_where_asked(
-    vk: torch.device, location: Any, device: str, weights_only: bool
-) -> None:
+def test_load_where_asked(vk: torch.device, location: Any, device: str, weights_only: bool) -> None:
     host = torch.arange(12.0).reshape(3, 4)
     file = saved({"tensor": host.to(vk), "half": host.to(vk, torch.float16)})
     loaded = torch.load(file, map_location=location, weights_only=weights_only)

@@ -92,3 +92,13 @@ def test_impossible_view_raises_torchs_error(vk: torch.device) -> None:
         tensor.t().view(24)
     with pytest.raises(RuntimeError, match="invalid for input of size"):
         tensor.view(5, 5)
+
+
+def test_in_place_views_change_the_tensor_itself(vk: torch.device) -> None:
+    host = torch.arange(6.0).reshape(2, 3)
+    tensor = host.to(vk)
+    assert tensor.t_() is tensor
+    assert tensor.shape == (3, 2) and tensor.stride() == (1, 3)
+    tensor.unsqueeze_(0).squeeze_().transpose_(0, 1).as_strided_((2, 2), (3, 1))
+    assert torch.equal(tensor.cpu(), host[:, :2])
+    assert torch.equal(torch.rot90(host.to(vk)).cpu(), torch.rot90(host))

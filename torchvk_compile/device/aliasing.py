@@ -3,8 +3,9 @@
 In: such a call. Out: the same call, safe to run as one kernel that reads and writes in any order.
 Forbidden: copying where nothing overlaps.
 
-An argument that is the very view being written (``x.add_(x)``, ``torch.add(x, y, out=x)``) becomes one
-input of the graph, so the compiler sees the dependence. One that merely overlaps it is cloned first.
+An argument that is the very view being written (``x.add_(x)``, ``torch.add(x, y, out=x)``) becomes
+one input of the graph, so the compiler sees the dependence. One that merely overlaps it is cloned
+first.
 """
 
 from __future__ import annotations

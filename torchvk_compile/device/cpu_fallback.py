@@ -28,9 +28,7 @@ def runner(
     """
 
     def run(found: list[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        record_fallback(
-            refusal.op, refusal.reason, dtype=refusal.dtype, shape=refusal.shape
-        )
+        record_fallback(refusal.op, refusal.reason, dtype=refusal.dtype, shape=refusal.shape)
         device = next((t.device for t in found if t.device.type == "vk"), kwargs.get("device"))
         host_args, host_kwargs = pytree.tree_map(_to_host, (args, kwargs))
         if "device" in host_kwargs:

@@ -106,9 +106,7 @@ def _without_masks(
     return result
 
 
-def _repeat_interleave(
-    repeats: torch.Tensor, *, output_size: int | None = None
-) -> torch.Tensor:
+def _repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) -> torch.Tensor:
     if repeats.dim() != 1:
         raise RuntimeError("repeat_interleave only accept 1D vector as repeat")
     if repeats.numel() == 0:

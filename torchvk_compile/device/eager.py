@@ -3,9 +3,9 @@
 In: every ATen call on vk tensors that has no kernel of its own in this room. Out: vk tensors.
 Forbidden: computing on the CPU, except through `audit.record_fallback`; keeping tensors alive.
 
-The signature of a call is its operator, the geometry of its tensors and its other arguments. The first
-call of a signature goes to `signatures.py`, which compiles; later ones only build the signature, look
-it up and run. Storage offsets and addresses are no part of it.
+The signature of a call is its operator, the geometry of its tensors and its other arguments. The
+first call of a signature goes to `signatures.py`, which compiles; later ones only build the
+signature, look it up and run. Storage offsets and addresses are no part of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torchvk_compile.device import random
 from torchvk_compile.device.operators import OperatorInfo, operator_info
 
 Runner = Callable[[list[torch.Tensor], tuple[Any, ...], dict[str, Any]], Any]
-"""Runs a compiled call: its tensors in order of appearance, then all arguments. Returns the results."""
+"""Runs a compiled call, given its tensors in order and all its arguments; returns the results."""
 
 _MAX_RUNNERS = 8192
 

@@ -25,7 +25,8 @@ def _fill_scalar(self: torch.Tensor, value: bool | int | float | complex) -> tor
 def _fill_tensor(self: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     if value.dim() != 0:
         raise RuntimeError(
-            f"fill_ only supports 0-dimension value tensor but got tensor with {value.dim()} dimensions."
+            "fill_ only supports 0-dimension value tensor but got tensor with "
+            f"{value.dim()} dimensions."
         )
     if value.device.type == "cpu":
         return _fill_scalar(self, value.item())

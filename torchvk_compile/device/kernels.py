@@ -21,20 +21,19 @@ _libraries: list[torch.library.Library] = []
 
 # torch composes these from other operators; as one graph each they cost one submission, and the
 # compiler knows how to lower or decompose them.
-_KEPT_WHOLE = frozenset(
-    """
+_KEPT_WHOLE = """
     _safe_softmax _stack _unsafe_index _unsafe_index_put _unsafe_masked_index
     _unsafe_masked_index_put_accumulate abs add addr affine_grid_generator all any arange
-    binary_cross_entropy_with_logits bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift
-    bitwise_xor celu complex constant_pad_nd convolution convolution_backward copysign count_nonzero
-    cummax cummin deg2rad diagonal_backward dist div embedding eye floor_divide fmod huber_loss_backward
-    index_fill index_put isinf kthvalue ldexp linspace logical_and logical_not logical_or logical_xor
-    logspace logsumexp masked_fill masked_scatter masked_scatter_backward mean mul mv mvlgamma
-    nan_to_num native_group_norm native_layer_norm norm polar polygamma put rad2deg range remainder
-    repeat rsub slice_backward smooth_l1_loss_backward soft_margin_loss soft_margin_loss_backward sort
+    binary_cross_entropy_with_logits bitwise_and bitwise_left_shift bitwise_or
+    bitwise_right_shift bitwise_xor celu complex constant_pad_nd convolution
+    convolution_backward copysign count_nonzero cummax cummin deg2rad diagonal_backward dist div
+    embedding eye floor_divide fmod huber_loss_backward index_fill index_put isinf kthvalue
+    ldexp linspace logical_and logical_not logical_or logical_xor logspace logsumexp masked_fill
+    masked_scatter masked_scatter_backward mean mul mv mvlgamma nan_to_num native_group_norm
+    native_layer_norm norm polar polygamma put rad2deg range remainder repeat rsub
+    slice_backward smooth_l1_loss_backward soft_margin_loss soft_margin_loss_backward sort
     special_xlog1py special_zeta stack sub sum xlogy
-    """.split()
-)
+"""
 
 
 def register_entry_kernels() -> None:
@@ -68,6 +67,7 @@ def register_all_kernels() -> None:
 def _operators_kept_whole() -> list[str]:
     """Operators to take as they are, where torch would split them before they reach a backend."""
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    kept_whole = frozenset(_KEPT_WHOLE.split())
     names = []
     for qualified in torch._C._dispatch_get_all_op_names():
         if not qualified.startswith(_NAMESPACE):
@@ -77,7 +77,7 @@ def _operators_kept_whole() -> list[str]:
         composite = has_kernel(qualified, "CompositeExplicitAutograd")
         # Structured operators: torch would allocate the result, then call the out= overload.
         structured = has_kernel(qualified, "CompositeExplicitAutogradNonFunctional")
-        whole = packet.startswith("_foreach_") or packet.removesuffix("_") in _KEPT_WHOLE
+        whole = packet.startswith("_foreach_") or packet.removesuffix("_") in kept_whole
         if (structured or (composite and whole)) and not overload.endswith("out"):
             names.append(name)
     return names

@@ -103,4 +103,3 @@ FUNCTIONS = (
     memory_summary,
 )
 """What ``torch.vk`` takes over from here."""
-

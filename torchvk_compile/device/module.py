@@ -43,7 +43,7 @@ def get_device_capability(device: Device = None) -> tuple[int, int]:
 
 
 def get_arch_list() -> list[str]:
-    """Driver architectures that kernels are built for ahead of time: none, they are built on demand."""
+    """Architectures that kernels are built for ahead of time: none, they are built on demand."""
     return []
 
 

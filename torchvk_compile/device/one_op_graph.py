@@ -104,7 +104,7 @@ def trace(
     Args:
         call: the call.
         same_view: for each tensor the index of the first tensor that is the same view.
-        dynamic: for each tensor and dimension whether its size becomes a symbol; None for no symbol.
+        dynamic: for each tensor and dimension, whether its size becomes a symbol; None for none.
         variable: positions in ``call.leaves`` of the numbers that become inputs.
         dtypes: dtypes of the operator's results.
 
@@ -174,9 +174,7 @@ def result_geometry(call: Call) -> tuple[list[torch.dtype], list[tuple[int, ...]
 def _meta(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.device.type == "cpu":
         return tensor  # a 0-d scalar
-    return torch.empty_strided(
-        tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta"
-    )
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
 def _fake(
@@ -198,7 +196,8 @@ def _fake(
 def _guard(
     shape_env: ShapeEnv, fakes: list[torch.Tensor]
 ) -> Callable[[Sequence[torch.Tensor]], bool]:
-    guards = shape_env.produce_guards_expression(fakes, ignore_static=False)  # type: ignore[arg-type]
+    placeholders: list[Any] = list(fakes)
+    guards = shape_env.produce_guards_expression(placeholders, ignore_static=False)
     if not guards:
         return lambda tensors: True
     return lambda tensors: bool(shape_env.evaluate_guards_expression(guards, list(tensors)))

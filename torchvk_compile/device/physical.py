@@ -1,6 +1,7 @@
 """Which Vulkan device stands behind ``vk:0``, ``vk:1``, …, and opening it on first use.
 
-In: the runtime's list of physical devices, ``config.device`` (TORCHVK_DEVICE). Out: runtime devices.
+In: the runtime's list of physical devices, ``config.device`` (TORCHVK_DEVICE). Out: runtime
+devices.
 Forbidden: importing torch tensors' machinery; opening a device before somebody needs it.
 
 ``vk:0`` is the best usable device: the runtime lists discrete GPUs first and software rasterisers
@@ -129,9 +130,9 @@ def _open(index: int) -> Device:
             return _opened[index]
         if is_in_bad_fork():
             raise VulkanError(
-                "a forked process cannot use the Vulkan devices of its parent. Use the 'spawn' start "
-                "method (torch.multiprocessing.set_start_method('spawn')), or use vk tensors in the "
-                "parent only: DataLoader workers should yield CPU tensors"
+                "a forked process cannot use the Vulkan devices of its parent. Use the spawn start "
+                'method (torch.multiprocessing.set_start_method("spawn")), or use vk tensors in '
+                "the parent only: DataLoader workers should yield CPU tensors"
             )
         chosen = profile(index)
         from torchvk_compile import _runtime
@@ -156,7 +157,7 @@ def _choose(found: list[DeviceProfile], wanted: str | None) -> list[DeviceProfil
         matches = [p for p in found if wanted.lower() in p.name.lower()]
     if not matches:
         raise VulkanError(f"TORCHVK_DEVICE={wanted!r} matches no Vulkan device. {_listing(found)}")
-    # Null hardware is taken only on request: kernels can be compiled for it, their results are garbage.
+    # Null hardware is taken only on request: it compiles kernels, but runs nothing.
     for match in sorted(matches, key=lambda p: p.null_hardware):
         if not match.missing:
             return [match]

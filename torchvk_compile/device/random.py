@@ -3,8 +3,9 @@
 In: torch.manual_seed, torch.vk.{manual_seed,set_rng_state,…}. Out: a 64-bit seed per random graph.
 Forbidden: device work; a state that depends on which device it belongs to.
 
-torch offers no Python hook for generators of such a device, so ``torch.Generator(device="vk")`` does
-not exist; ``torch.vk`` keeps the state instead and an op's ``generator=`` may be a CPU generator.
+torch offers no Python hook for generators of such a device, so ``torch.Generator(device="vk")``
+does not exist; ``torch.vk`` keeps the state instead and an op's ``generator=`` may be a CPU
+generator.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _initial = _DEFAULT_SEED
 
 
 def next_seed(device_index: int) -> int:
-    """Seed for one run of a random graph on ``vk:<device_index>``, below 2**64; advances the state."""
+    """Seed for one run of a random graph on ``vk:<index>``, below 2**64; advances the state."""
     override = getattr(_override, "state", None)
     if override is not None:
         return override.draw()
@@ -144,7 +145,7 @@ def _index(device: int | str | torch.device) -> int:
 
 
 def _mix(seed_value: int, offset: int) -> int:
-    """SplitMix64's finaliser (Steele, Lea, Flood 2014) over two words: equal inputs, equal seeds."""
+    """SplitMix64's finaliser (Steele, Lea, Flood 2014) over two words."""
     z = (seed_value + offset * 0x9E3779B97F4A7C15) & _MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK

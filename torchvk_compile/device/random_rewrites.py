@@ -70,9 +70,7 @@ def _bernoulli_of(self: torch.Tensor, generator: None = None) -> torch.Tensor:
     return (numbers < self).to(self.dtype)
 
 
-def _exponential(
-    self: torch.Tensor, lambd: float = 1.0, generator: None = None
-) -> torch.Tensor:
+def _exponential(self: torch.Tensor, lambd: float = 1.0, generator: None = None) -> torch.Tensor:
     if lambd <= 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
     return self.copy_(_exponential_numbers(self) / lambd)

@@ -66,7 +66,7 @@ def variable_numbers(
 
 
 def plain_call(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call `op` with arguments as a kernel gets them: Python numbers also where tensors are expected."""
+    """Call `op` as a kernel is called: with Python numbers also where it expects tensors."""
     for argument, value in zip(op._schema.arguments, args, strict=False):
         if isinstance(value, (bool, int, float, complex)) and "Tensor" in str(argument.type):
             return op.overloadpacket(*args, **kwargs)
@@ -249,7 +249,7 @@ _ELEMENT_FORMULAS: dict[str, Callable[..., torch.Tensor]] = {
     "minimum": _minimum,
     "clamp_max": _minimum,
 }
-"""One element of a ``_foreach`` operator whose plain operator has other arguments or another name."""
+"""Elements of ``_foreach`` operators whose plain operators have other arguments or names."""
 
 _ELEMENT_ARGUMENTS: dict[Any, str] = {
     "scalar": "other",

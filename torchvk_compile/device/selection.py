@@ -7,12 +7,13 @@ Forbidden: opening a device.
 from __future__ import annotations
 
 from types import TracebackType
+from typing import TypeAlias
 
 import torch
 
 from torchvk_compile.device import physical
 
-Device = torch.device | int | str | None
+Device: TypeAlias = torch.device | int | str | None
 """Everything ``torch.vk`` accepts as a device; None is the current one."""
 
 
@@ -29,11 +30,11 @@ def index_of(device: Device = None, optional: bool = True) -> int:
     if isinstance(device, int):
         return device
     if device is not None:
-        device = torch.device(device)
-        if device.type != "vk":
-            raise ValueError(f"expected a vk device, not {device}")
-        if device.index is not None:
-            return device.index
+        named = torch.device(device)
+        if named.type != "vk":
+            raise ValueError(f"expected a vk device, not {named}")
+        if named.index is not None:
+            return int(named.index)
     if not optional:
         raise ValueError(f"expected a vk device with an index, not {device}")
     return physical.current_device()

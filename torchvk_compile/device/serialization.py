@@ -27,8 +27,10 @@ _PRIORITY = 15  # before torch's own entry for PrivateUse1 (23), after the one f
 def register() -> None:
     """Tell torch.serialization, copy and multiprocessing how vk storages travel."""
     torch.serialization.register_package(_PRIORITY, _tag, _deserialize)
-    _wrap(copy._deepcopy_dispatch, torch.UntypedStorage, _deepcopy_storage)  # type: ignore[attr-defined]
-    _wrap(ForkingPickler._extra_reducers, torch.UntypedStorage, _reduce_storage)  # type: ignore[attr-defined]
+    deep_copiers: dict[type, Any] = vars(copy)["_deepcopy_dispatch"]
+    _wrap(deep_copiers, torch.UntypedStorage, _deepcopy_storage)
+    reducers: dict[type, Any] = vars(ForkingPickler)["_extra_reducers"]
+    _wrap(reducers, torch.UntypedStorage, _reduce_storage)
 
 
 def to_device(storage: torch.UntypedStorage, index: int) -> torch.UntypedStorage:
@@ -53,8 +55,8 @@ def _deserialize(storage: Any, location: str) -> Any:
     index = int(match[1]) if match[1] else physical.current_device()
     if physical.device_count() == 0:
         raise RuntimeError(
-            f"the file holds tensors of device {location!r} and there is no usable Vulkan device here; "
-            'load it with torch.load(..., map_location="cpu")'
+            f"the file holds tensors of device {location!r} and there is no usable Vulkan device "
+            'here; load it with torch.load(..., map_location="cpu")'
         )
     physical.profile(index)
     return to_device(storage, index)

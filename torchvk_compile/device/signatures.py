@@ -3,10 +3,10 @@
 In: an operator call that `eager` has not met. Out: a `Runner` for it and for calls like it.
 Forbidden: anything needed on the path of repeated calls.
 
-Calls of one operator with the same dtypes, ranks and fixed arguments form a family. Its first member is
-compiled as it is. When a second one comes, what differs becomes variable: sizes become symbols of the
-graph, floating-point numbers become inputs. So a loop whose last batch is smaller, or whose step size
-changes, compiles twice and then no more.
+Calls of one operator with the same dtypes, ranks and fixed arguments form a family. Its first
+member is compiled as it is. When a second one comes, what differs becomes variable: sizes become
+symbols of the graph, floating-point numbers become inputs. So a loop whose last batch is smaller,
+or whose step size changes, compiles twice and then no more.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from torchvk_compile.device.operators import OperatorInfo
 from torchvk_compile.errors import UnsupportedOperatorError
 
 _WORKER = "torchvk-eager-compiler"
+_CANNOT_TRACE = "INTERNAL ASSERT FAILED"  # torch's way to say that an op has no functional form
 
 
 @dataclass(frozen=True)
@@ -178,9 +179,22 @@ def _compiled(
     positions = [p for p, varies in zip(call.numbers, variable, strict=True) if varies]
     try:
         graph = one_op_graph.trace(call, same_view, dynamic, positions, dtypes)
-    except NotImplementedError as error:
-        raise _unsupported(call, error) from error
-    runner = _runner(call, graph, positions, compile_graph(graph.module, graph.example_inputs))
+    except (NotImplementedError, RuntimeError) as error:
+        if isinstance(error, NotImplementedError) or _CANNOT_TRACE in str(error):
+            raise _unsupported(call, error) from error
+        raise
+    try:
+        compiled = compile_graph(graph.module, graph.example_inputs)
+    except UnsupportedOperatorError as refusal:
+        if refusal.op == call.info.name:
+            raise
+        raise UnsupportedOperatorError(
+            call.info.name,
+            dtype=refusal.dtype,
+            shape=refusal.shape,
+            reason=": ".join(part for part in (f"it needs {refusal.op}", refusal.reason) if part),
+        ) from refusal
+    runner = _runner(call, graph, positions, compiled)
     kept = tuple(None if varies else f for f, varies in zip(floats, variable, strict=True))
     return _Variant(graph.fits, kept, runner)
 
@@ -225,7 +239,7 @@ def _results(
     ) -> tuple[torch.Tensor | None, ...]:
         written = info.written_by_name(args, kwargs)
         return tuple(
-            outputs[index] if index is not None else written.get(source)
+            outputs[index] if index is not None else written.get(source or "")
             for index, source in zip(fresh, sources, strict=True)
         )
 
@@ -280,8 +294,8 @@ def _check_devices(info: OperatorInfo, found: list[torch.Tensor]) -> None:
     if len(devices) > 1:
         names = " and ".join(sorted(map(str, devices), reverse=True))
         raise RuntimeError(
-            f"Expected all tensors to be on the same device, but found at least two devices, {names}! "
-            f"(in {info.name})"
+            "Expected all tensors to be on the same device, but found at least two devices, "
+            f"{names}! (in {info.name})"
         )
 
 
@@ -292,9 +306,8 @@ def _resize_output(tensor: torch.Tensor, shape: tuple[int, ...]) -> None:
         warnings.warn(
             "An output with one or more elements was resized since it had shape "
             f"{list(tensor.shape)}, which does not match the required output shape {list(shape)}. "
-            "This behavior is deprecated, and in a future PyTorch release outputs will not be resized "
-            "unless they have zero elements. You can explicitly reuse an out tensor t by resizing it, "
-            "inplace, to zero elements with t.resize_(0).",
+            "torch deprecates this: resize a tensor that is to be reused as out= to zero elements "
+            "first, with t.resize_(0).",
             stacklevel=2,
         )
     tensor.resize_(shape)
@@ -302,9 +315,10 @@ def _resize_output(tensor: torch.Tensor, shape: tuple[int, ...]) -> None:
 
 def _unsupported(call: Any, error: BaseException) -> UnsupportedOperatorError:
     first = next((leaf for leaf in call.leaves if isinstance(leaf, torch.Tensor)), None)
+    told = str(error).splitlines()
     return UnsupportedOperatorError(
         call.info.name,
         dtype=None if first is None else first.dtype,
         shape=None if first is None else first.shape,
-        reason=str(error).splitlines()[0] if str(error) else type(error).__name__,
+        reason=told[0] if told and _CANNOT_TRACE not in told[0] else "torch cannot trace it",
     )

@@ -54,7 +54,7 @@ class Stream:
 
 
 class Event:
-    """A point in a device's work. Times are host times, taken after waiting for the work before it."""
+    """A point in a device's work. Times are host times, taken after the work before it is done."""
 
     def __init__(
         self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
@@ -85,9 +85,11 @@ class Event:
         return self._device_index is None or _finished(self._device_index)
 
     def elapsed_time(self, end_event: Event) -> float:
-        """Milliseconds from this event to `end_event`, both recorded with ``enable_timing=True``."""
+        """Milliseconds between two events that were recorded with ``enable_timing=True``."""
         if self._recorded_at is None or end_event._recorded_at is None:
-            raise RuntimeError("both events must have been created with enable_timing=True and recorded")
+            raise RuntimeError(
+                "both events must have been created with enable_timing=True and recorded"
+            )
         return (end_event._recorded_at - self._recorded_at) * 1e3
 
 

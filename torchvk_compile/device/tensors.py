@@ -75,7 +75,9 @@ def empty(
     for extent, stride in zip(shape, strides, strict=True):
         if extent < 1:
             if extent < 0:
-                raise RuntimeError(f"cannot make a tensor with negative dimension {extent}: {shape}")
+                raise RuntimeError(
+                    f"cannot make a tensor with negative dimension {extent}: {shape}"
+                )
             nbytes = 0
             break
         last += (extent - 1) * stride
@@ -165,6 +167,21 @@ def _empty_strided(
     return empty(size, stride, dtype or torch.get_default_dtype(), device_index(device))
 
 
+def _new_empty_strided(
+    self: torch.Tensor,
+    size: list[int],
+    stride: list[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> torch.Tensor:
+    return torch.empty_strided(
+        size, stride, dtype=dtype or self.dtype, layout=layout, device=device or self.device
+    )
+
+
 def _check_options(layout: torch.layout | None, pin_memory: bool | None) -> None:
     if layout is not None and layout is not torch.strided:
         raise RuntimeError(f"vk tensors are strided; {layout} is not supported")
@@ -175,5 +192,6 @@ def _check_options(layout: torch.layout | None, pin_memory: bool | None) -> None
 KERNELS = {
     "empty.memory_format": _empty_memory_format,
     "empty_strided": _empty_strided,
+    "new_empty_strided": _new_empty_strided,
 }
 """ATen kernels of this file."""

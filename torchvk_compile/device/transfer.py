@@ -1,6 +1,7 @@
 """Copies: host to device and back, between devices, and on one device; reading a scalar.
 
-In: pairs of tensors of any layout and dtype, at least one on ``vk``. Out: the same values elsewhere.
+In: pairs of tensors of any layout and dtype, at least one on ``vk``. Out: the same values
+elsewhere.
 Forbidden: reading device memory while work is pending; dereferencing a device address.
 
 Bytes cross the bus densely. Between host and device, the dtype is converted on the host and strides
@@ -68,9 +69,7 @@ def _without_lazy_bits(tensor: torch.Tensor) -> torch.Tensor:
 def to_host(source: torch.Tensor) -> torch.Tensor:
     """A CPU tensor with the values, shape and (where dense) strides of a vk tensor. Waits."""
     if tensors.dense_elements(source) is not None:
-        host = torch.empty_strided(
-            source.shape, source.stride(), dtype=source.dtype, device="cpu"
-        )
+        host = torch.empty_strided(source.shape, source.stride(), dtype=source.dtype, device="cpu")
         _fetch(source, host.data_ptr(), host.numel() * host.itemsize)
         return host
     strides = source.stride()
@@ -86,7 +85,9 @@ def to_host(source: torch.Tensor) -> torch.Tensor:
 
 def _fetch(source: torch.Tensor, host_address: int, nbytes: int) -> None:
     if nbytes:
-        physical.runtime_device(source.device.index).download(source.data_ptr(), host_address, nbytes)
+        physical.runtime_device(source.device.index).download(
+            source.data_ptr(), host_address, nbytes
+        )
 
 
 def _download(target: torch.Tensor, source: torch.Tensor) -> None:
@@ -167,9 +168,7 @@ def _to_copy(
     return _copy(target, self, non_blocking)
 
 
-def _clone(
-    self: torch.Tensor, *, memory_format: torch.memory_format | None = None
-) -> torch.Tensor:
+def _clone(self: torch.Tensor, *, memory_format: torch.memory_format | None = None) -> torch.Tensor:
     return _to_copy(self, memory_format=memory_format)
 
 
@@ -189,8 +188,8 @@ def _equal(self: torch.Tensor, other: torch.Tensor) -> bool:
         )
     if self.dtype is not other.dtype:
         raise RuntimeError(
-            f"Expected object of data type {self.dtype} but got data type {other.dtype} for argument "
-            "'other' in call to equal"
+            f"Expected object of data type {self.dtype} but got data type {other.dtype} for "
+            "argument 'other' in call to equal"
         )
     return self.numel() == 0 or bool((self == other).all().item())
 

@@ -3,8 +3,8 @@
 In: vk tensors. Out: tensors on the same storage, or the same tensor with another geometry.
 Forbidden: device work, except that `resize_` moves the old bytes when a storage has to grow.
 
-torch's own CPU kernels for views only compute sizes and strides, so they are redispatched to with the
-CPU key; the result keeps the storage, dtype and dispatch keys of the vk tensor.
+torch's own CPU kernels for views only compute sizes and strides, so they are redispatched to with
+the CPU key; the result keeps the storage, dtype and dispatch keys of the vk tensor.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ def _resize(
 ) -> torch.Tensor:
     """Change the shape; a storage that is too small is replaced by a larger one.
 
-    A DLPack storage cannot grow in place. The tensor moves to a new storage that starts with the old
-    bytes; other tensors on the old storage keep it, where on the CPU they would share the grown one.
+    A DLPack storage cannot grow in place. The tensor moves to a new storage that starts with the
+    old bytes; other tensors on the old storage keep it, where on the CPU they would share the grown
+    one.
     """
     if memory_format in (None, torch.contiguous_format):
         strides = tensors.contiguous_strides(size)
@@ -103,7 +104,7 @@ def _is_set_to(self: torch.Tensor, tensor: torch.Tensor) -> bool:
 
 
 def _has_compatible_shallow_copy_type(self: torch.Tensor, from_: torch.Tensor) -> bool:
-    """Whether ``self.data = from_`` may replace a CPU tensor by a vk tensor, or the other way round.
+    """Whether ``self.data = from_`` may replace a CPU tensor by a vk tensor, or the reverse.
 
     torch knows such pairs only for devices in its own list (CPU and CUDA, …). With this answer
     ``module.to("vk")`` assigns to ``parameter.data`` as it does for CUDA: parameters stay the same
@@ -129,8 +130,11 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "is_set_to": _is_set_to,
     "_has_compatible_shallow_copy_type": _has_compatible_shallow_copy_type,
     **{
-        name: _metadata_kernel(getattr(getattr(_aten, name.partition(".")[0]), overload or "default"))
+        name: _metadata_kernel(
+            getattr(getattr(_aten, name.partition(".")[0]), overload or "default")
+        )
         for name, overload in {
+            "as_strided_": "",
             "unfold": "",
             "view_as_real": "",
             "view_as_complex": "",
