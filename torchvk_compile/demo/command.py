@@ -77,9 +77,9 @@ def _train_and_measure(
         peak_memory_bytes = torch.vk.max_memory_allocated(device)
         reference_run = _train(reference, data, progress, "CPU, eager")
     step_ms = {
-        "compiled": compiled.step_milliseconds(data, warm_up=3, steps=50),
-        "vk_eager": eager.step_milliseconds(data, warm_up=3, steps=10),
-        "cpu_eager": reference.step_milliseconds(data, warm_up=3, steps=50),
+        "compiled": compiled.step_milliseconds(data, steps=20),
+        "vk_eager": eager.step_milliseconds(data, steps=5),
+        "cpu_eager": reference.step_milliseconds(data, steps=20),
     }
     cost = compiled.step_cost(data, steps=10)
     properties = torch.vk.get_device_properties(device)

@@ -63,7 +63,7 @@ def show(result: DemoResult, console: Console) -> None:
         "time per step",
         *(f"{times[way]:.2f} ms" for way in ("compiled", "vk_eager", "cpu_eager")),
     )
-    table.add_row("loss gap to CPU, first 20 steps", f"{result.max_loss_gap:.1e}", "", "")
+    table.add_row("first 20 losses", f"within {result.max_loss_gap:.0e} of CPU", "", "")
     only = "[green]yes[/]" if result.gpu_only else "[red]no[/]"
     table.add_row("everything on the GPU", f"{only}, {result.cpu_fallbacks} CPU fallbacks", "", "")
     table.add_row(

@@ -127,17 +127,21 @@ class Trainer:
             on_epoch(len(values), sum(values) / len(values))
         return TrainingRun(losses, self.accuracy(data.test_images, data.test_labels), epoch_seconds)
 
-    def step_milliseconds(self, data: DigitData, *, warm_up: int, steps: int) -> float:
-        """Mean time of a steady full-batch step, the device's work included."""
+    def step_milliseconds(self, data: DigitData, *, steps: int, rounds: int = 5) -> float:
+        """Time of a steady full-batch step, the device's work included.
+
+        The mean of `steps` steps in the fastest of `rounds` rounds: what other programs on the
+        machine take meanwhile should not count. The first round warms up.
+        """
         images, labels = self._resident_batch(data)
-        for _ in range(warm_up):
-            self.step(images, labels)
-        self._synchronize()
-        start = time.perf_counter()
-        for _ in range(steps):
-            self.step(images, labels)
-        self._synchronize()
-        return 1e3 * (time.perf_counter() - start) / steps
+        seconds = []
+        for _ in range(rounds + 1):
+            start = time.perf_counter()
+            for _ in range(steps):
+                self.step(images, labels)
+            self._synchronize()
+            seconds.append(time.perf_counter() - start)
+        return 1e3 * min(seconds[1:]) / steps
 
     def step_cost(self, data: DigitData, *, steps: int) -> StepCost:
         """Count the GPU work of steady full-batch steps."""
