@@ -66,8 +66,8 @@ struct DeviceProfile {
     bool memory_model = false;             // with device scope
     bool cooperative_matrix = false;
     bool bfloat16 = false;
-    std::vector<uint32_t>
-        nan_preserve;  // float widths whose signed zeros, infinities and NaNs survive
+    // Float widths whose signed zeros, infinities and NaNs survive the driver's compiler.
+    std::vector<uint32_t> nan_preserve;
     bool pipeline_executable_properties = false;
     bool memory_budget = false;
 
