@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Protocol
 
+import numpy as np
 import torch
 
 from torchvk_compile.errors import UnsupportedOperatorError
@@ -236,17 +237,8 @@ def _float_literal(value: float) -> str:
     if exponent == 0xFF or (exponent == 0 and bits & 0x7FFFFF):
         # Infinities, NaN and subnormal numbers have no decimal form that every compiler keeps.
         return f"asfloat(0x{bits:08x}u)"
-    nearest = struct.unpack("<f", struct.pack("<I", bits))[0]
-    return f"{_shortest_float(nearest)}f"
-
-
-def _shortest_float(value: float) -> str:
-    """Fewest digits that read back as the same float32."""
-    for digits in range(1, 10):
-        text = f"{value:.{digits}g}"
-        if struct.pack("<f", float(text)) == struct.pack("<f", value):
-            break
-    return text if any(mark in text for mark in ".e") else f"{text}.0"
+    # The shortest decimal number that reads back as the same float32.
+    return f"{np.float32(value)!s}f"
 
 
 def _double_literal(value: float) -> str:
