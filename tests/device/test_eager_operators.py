@@ -72,6 +72,17 @@ def test_varying_number_compiles_twice(vk: torch.device, compilations: Compilati
     assert compilations.count == 2
 
 
+def test_varying_integer_compiles_twice(vk: torch.device, compilations: Compilations) -> None:
+    for number in (1, 2, -3, 2**40):
+        agree(lambda x, n=number: x + n, torch.arange(6))
+    assert compilations.count == 2
+    for number in (0, 3, 7):
+        agree(lambda x, n=number: x == n, torch.arange(6, dtype=torch.int16))
+        agree(lambda x, n=number: x * n, torch.tensor(3, dtype=torch.int8))
+        agree(lambda x, n=number: x - n, torch.arange(6.0))
+        agree(lambda x, n=number: x.bool() + n, torch.arange(3))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int32], ids=str)
 def test_varying_number_keeps_torchs_promotion(vk: torch.device, dtype: torch.dtype) -> None:
     for value in (0.1, 0.7, -2.5):

@@ -31,7 +31,8 @@ def _nonzero(self: torch.Tensor) -> torch.Tensor:
         flat = torch.div(flat, extent, rounding_mode="floor")
     if not columns:
         return flat.new_empty((flat.numel(), 0))
-    return torch.stack(columns[::-1], dim=1)
+    # Coordinates of one dimension lie together, as on the CPU.
+    return torch.stack(columns[::-1]).t()
 
 
 def _nonzero_flat(self: torch.Tensor) -> torch.Tensor:

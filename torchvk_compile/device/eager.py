@@ -89,7 +89,7 @@ def _run(
     op: torch._ops.OpOverload, info: OperatorInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     found: list[torch.Tensor] = []
-    parts: list[Any] = [op]
+    parts: list[Any] = [op, torch.are_deterministic_algorithms_enabled(), torch.get_default_dtype()]
     _describe(args, parts, found)
     for name, value in kwargs.items():
         parts.append(name)

@@ -28,10 +28,10 @@ _KEPT_WHOLE = """
     bitwise_right_shift bitwise_xor celu complex constant_pad_nd convolution
     convolution_backward copysign count_nonzero cummax cummin deg2rad diagonal_backward dist div
     embedding eye floor_divide fmod huber_loss_backward index_fill index_put isinf kthvalue
-    ldexp linspace logical_and logical_not logical_or logical_xor logspace logsumexp masked_fill
-    masked_scatter masked_scatter_backward mean mul mv mvlgamma nan_to_num native_group_norm
-    native_layer_norm norm polar polygamma put rad2deg range remainder repeat rsub
-    slice_backward smooth_l1_loss_backward soft_margin_loss soft_margin_loss_backward sort
+    ldexp linspace logcumsumexp logical_and logical_not logical_or logical_xor logspace
+    logsumexp masked_fill masked_scatter masked_scatter_backward mean mul mv mvlgamma nan_to_num
+    native_group_norm native_layer_norm norm polar polygamma put rad2deg range remainder repeat
+    rsub slice_backward smooth_l1_loss_backward soft_margin_loss soft_margin_loss_backward sort
     special_xlog1py special_zeta stack sub sum xlogy
 """
 

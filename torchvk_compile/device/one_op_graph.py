@@ -78,7 +78,7 @@ class OneOpGraph:
         module: the graph; its inputs are the tensors at `slots`, then the varying numbers.
         example_inputs: fake tensors, one per input, all of one FakeTensorMode.
         slots: which of the call's tensors are inputs; a view that occurs twice is one input.
-        number_dtype: of the 0-d CPU tensors that carry varying numbers.
+        number_dtypes: of the 0-d CPU tensors that carry varying numbers.
         fresh: for each result of the operator its index among the graph's outputs, or None if
             the result is a written argument or undefined.
         fits: whether tensors have the geometry this graph was traced for; None for an exact trace.
@@ -87,7 +87,7 @@ class OneOpGraph:
     module: torch.fx.GraphModule
     example_inputs: list[torch.Tensor]
     slots: tuple[int, ...]
-    number_dtype: torch.dtype
+    number_dtypes: tuple[torch.dtype, ...]
     fresh: tuple[int | None, ...]
     fits: Callable[[Sequence[torch.Tensor]], bool] | None
 
@@ -119,9 +119,9 @@ def trace(
         _fake(mode, tensor, f"t{i}", dynamic[slot] if dynamic is not None else None)
         for i, (slot, tensor) in enumerate(zip(slots, sources, strict=True))
     ]
-    number_dtype = _number_dtype(sources)
+    number_dtypes = tuple(_number_dtype(call.leaves[position], sources) for position in variable)
     with mode:
-        numbers = [torch.empty((), dtype=number_dtype, device="cpu") for _ in variable]
+        numbers = [torch.empty((), dtype=dtype, device="cpu") for dtype in number_dtypes]
     layout: dict[str, Any] = {}
 
     def function(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -142,7 +142,7 @@ def trace(
         )(*inputs)
     _own_outputs(module)
     fits = None if dynamic is None else _guard(shape_env, fakes)
-    return OneOpGraph(module, inputs, slots, number_dtype, layout["fresh"], fits)
+    return OneOpGraph(module, inputs, slots, number_dtypes, layout["fresh"], fits)
 
 
 def result_geometry(call: Call) -> tuple[list[torch.dtype], list[tuple[int, ...]]] | None:
@@ -203,7 +203,10 @@ def _guard(
     return lambda tensors: bool(shape_env.evaluate_guards_expression(guards, list(tensors)))
 
 
-def _number_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:
+def _number_dtype(number: int | float, tensors: Sequence[torch.Tensor]) -> torch.dtype:
+    """A dtype that holds the number and does not promote tensors with dimensions."""
+    if isinstance(number, int):
+        return torch.int64
     wide = any(tensor.dtype in (torch.float64, torch.complex128) for tensor in tensors)
     return torch.float64 if wide else torch.float32
 

@@ -51,15 +51,18 @@ def _name(op: torch._ops.OpOverload) -> _Name:
 def variable_numbers(
     op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[int, ...]:
-    """Positions, among the call's flattened arguments, of floats that may become tensors."""
-    if _name(op).base not in _FORMULAS:
+    """Positions, among the call's flattened arguments, of numbers that may become tensors."""
+    base = _name(op).base
+    if base not in _FORMULAS:
         return ()
+    # x**2 is a product, x**y is not: integer exponents stay fixed.
+    types = (float,) if base == "pow" else (int, float)
     positions = []
     position = 0
     names = [argument.name for argument in op._schema.arguments]
     for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
         for leaf in pytree.tree_leaves(value):
-            if type(leaf) is float and name in _NUMBER_ARGUMENTS:
+            if type(leaf) in types and name in _NUMBER_ARGUMENTS:
                 positions.append(position)
             position += 1
     return tuple(positions)
@@ -179,6 +182,15 @@ def _div(self: torch.Tensor, other: Any, rounding_mode: str | None = None) -> to
     return torch.div(self, other, rounding_mode=rounding_mode)
 
 
+def _comparison(name: str) -> Callable[..., torch.Tensor]:
+    operation = getattr(torch, name)
+
+    def formula(self: torch.Tensor, other: Any) -> torch.Tensor:
+        return operation(self, other)
+
+    return formula
+
+
 def _pow(self: Any, exponent: Any) -> torch.Tensor:
     return torch.pow(self, exponent)
 
@@ -237,6 +249,7 @@ _FORMULAS: dict[str, Callable[..., torch.Tensor]] = {
     "addcmul": _addcmul,
     "addcdiv": _addcdiv,
     "lerp": _lerp,
+    **{name: _comparison(name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
 }
 """Formulas that hold for numbers and for 0-d tensors in place of them."""
 

@@ -5,7 +5,7 @@ Forbidden: anything needed on the path of repeated calls.
 
 Calls of one operator with the same dtypes, ranks and fixed arguments form a family. Its first
 member is compiled as it is. When a second one comes, what differs becomes variable: sizes become
-symbols of the graph, floating-point numbers become inputs. So a loop whose last batch is smaller,
+symbols of the graph, numbers become inputs. So a loop whose last batch is smaller,
 or whose step size changes, compiles twice and then no more.
 """
 
@@ -34,20 +34,20 @@ class _Variant:
 
     Attributes:
         fits: whether it serves tensors of another geometry; None for just the one it was made for.
-        floats: the call's floats, with None where the graph takes the number as an input.
+        numbers: the call's numbers, with None where the graph takes the number as an input.
         runner: runs it.
     """
 
     fits: Callable[[Sequence[torch.Tensor]], bool] | None
-    floats: tuple[float | None, ...]
+    numbers: tuple[int | float | None, ...]
     runner: eager.Runner
 
-    def serves(self, tensors: Sequence[torch.Tensor], floats: Sequence[float]) -> bool:
+    def serves(self, tensors: Sequence[torch.Tensor], numbers: Sequence[int | float]) -> bool:
         if self.fits is None or not self.fits(tensors):
             return False
         return all(
-            own is None or own.hex() == given.hex()
-            for own, given in zip(self.floats, floats, strict=True)
+            own is None or _same(own, given)
+            for own, given in zip(self.numbers, numbers, strict=True)
         )
 
 
@@ -57,17 +57,17 @@ class _Family:
 
     shapes: list[torch.Size]
     dynamic: list[list[bool]]
-    floats: list[float]
+    numbers: list[int | float]
     variable: list[bool]
     variants: list[_Variant] = field(default_factory=list)
 
-    def absorb(self, tensors: Sequence[torch.Tensor], floats: Sequence[float]) -> None:
+    def absorb(self, tensors: Sequence[torch.Tensor], numbers: Sequence[int | float]) -> None:
         """Let everything vary in which this call differs from the family's first one."""
         for flags, shape, tensor in zip(self.dynamic, self.shapes, tensors, strict=True):
             for dimension, extent in enumerate(tensor.shape):
                 flags[dimension] |= extent != shape[dimension]
-        for i, value in enumerate(floats):
-            self.variable[i] |= value.hex() != self.floats[i].hex()
+        for i, value in enumerate(numbers):
+            self.variable[i] |= not _same(value, self.numbers[i])
 
 
 _families: dict[tuple[Any, ...], _Family] = {}
@@ -140,7 +140,7 @@ def _compile(
 
 
 def _variant(call: Any, found: list[torch.Tensor], dtypes: list[torch.dtype]) -> _Variant:
-    floats = [call.leaves[position] for position in call.numbers]
+    numbers = [call.leaves[position] for position in call.numbers]
     same_view = _same_view(call.info, found)
     family_key = _family_key(call, found, same_view)
     family = _families.get(family_key)
@@ -151,16 +151,16 @@ def _variant(call: Any, found: list[torch.Tensor], dtypes: list[torch.dtype]) ->
         family = _families[family_key] = _Family(
             shapes=[tensor.shape for tensor in found],
             dynamic=[[False] * tensor.dim() for tensor in found],
-            floats=floats,
-            variable=[rewrites.varies_every_step(call.op)] * len(floats),
+            numbers=numbers,
+            variable=[rewrites.varies_every_step(call.op)] * len(numbers),
         )
     else:
         for variant in family.variants:
-            if variant.serves(found, floats):
+            if variant.serves(found, numbers):
                 return variant
-        family.absorb(found, floats)
+        family.absorb(found, numbers)
     dynamic = None if first else family.dynamic
-    variant = _compiled(call, same_view, dynamic, floats, family.variable, dtypes)
+    variant = _compiled(call, same_view, dynamic, numbers, family.variable, dtypes)
     family.variants.append(variant)
     return variant
 
@@ -169,7 +169,7 @@ def _compiled(
     call: Any,
     same_view: Sequence[int],
     dynamic: list[list[bool]] | None,
-    floats: list[float],
+    numbers: list[int | float],
     variable: list[bool],
     dtypes: list[torch.dtype],
 ) -> _Variant:
@@ -195,7 +195,7 @@ def _compiled(
             reason=": ".join(part for part in (f"it needs {refusal.op}", refusal.reason) if part),
         ) from refusal
     runner = _runner(call, graph, positions, compiled)
-    kept = tuple(None if varies else f for f, varies in zip(floats, variable, strict=True))
+    kept = tuple(None if varies else n for n, varies in zip(numbers, variable, strict=True))
     return _Variant(graph.fits, kept, runner)
 
 
@@ -204,14 +204,16 @@ def _runner(
 ) -> eager.Runner:
     slots = graph.slots
     all_tensors = len(slots) == len(call.tensors)
-    numbers = [_path(call, position) for position in positions]
-    number_dtype = graph.number_dtype
+    numbers = [
+        (_path(call, position), dtype)
+        for position, dtype in zip(positions, graph.number_dtypes, strict=True)
+    ]
     results = _results(call.info, graph.fresh)
 
     def run(found: list[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inputs = found if all_tensors else [found[slot] for slot in slots]
-        for path in numbers:
-            number = torch.scalar_tensor(path(args, kwargs), dtype=number_dtype, device="cpu")
+        for path, dtype in numbers:
+            number = torch.scalar_tensor(path(args, kwargs), dtype=dtype, device="cpu")
             inputs.append(number)
         return results(compiled(inputs), args, kwargs)
 
@@ -281,12 +283,19 @@ def _family_key(
         if isinstance(leaf, torch.Tensor):
             parts.append((leaf.dtype, leaf.dim(), leaf.get_device(), leaf.is_contiguous()))
         elif position in numbers:
-            parts.append(float)
+            parts.append(type(leaf))
         elif isinstance(leaf, (float, complex)):
             parts.append(repr(leaf))
         else:
             parts.append((type(leaf), leaf))
     return tuple(parts)
+
+
+def _same(one: int | float, other: int | float) -> bool:
+    """Whether two numbers are the same constant: -0.0 is not 0.0, NaN is NaN."""
+    if isinstance(one, float) and isinstance(other, float):
+        return one.hex() == other.hex()
+    return type(one) is type(other) and one == other
 
 
 def _check_devices(info: OperatorInfo, found: list[torch.Tensor]) -> None:
