@@ -149,6 +149,18 @@ def test_beta_zero_does_not_read_the_bias(vk: torch.device) -> None:
     check(products, bias, values(4, 5), values(5, 6), device=vk)
 
 
+def test_sums_of_batches(vk: torch.device) -> None:
+    def products(bias: Any, a: Any, b: Any) -> Any:
+        return torch.addbmm(bias, a, b, beta=0.5, alpha=2), torch.einsum("bij,bjk->ik", a, b)
+
+    check(products, values(9), values(4, 7, 5), values(4, 5, 9), device=vk)
+
+
+def test_integer_product_with_wide_output(vk: torch.device) -> None:
+    a, b = values(32, 48, dtype=torch.int8), values(48, 16, dtype=torch.int8)
+    check(torch._int_mm, a, b, device=vk)
+
+
 def test_bias_broadcasts(vk: torch.device) -> None:
     def products(row: Any, column: Any, one: Any, full: Any, a: Any, b: Any) -> Any:
         return [torch.addmm(bias, a, b, beta=0.25, alpha=-2) for bias in (row, column, one, full)]

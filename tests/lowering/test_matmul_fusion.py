@@ -38,7 +38,7 @@ MATRICES = ((50, 24), (24, 70))
         lambda y, other, row: F.gelu(y),
         lambda y, other, row: y * other + other,
         lambda y, other, row: torch.where(y > 0, other, row) - other.abs().sqrt(),
-        lambda y, other, row: y * torch.arange(70, device=y.device),
+        lambda y, other, row: y + torch.arange(70, device=y.device) * row,
         lambda y, other, row: (torch.tanh(y), y.half(), y > other),
         lambda y, other, row: (y * other).half() + row.half(),
         lambda y, other, row: y.view(50, 7, 10).permute(1, 0, 2) * 2,
@@ -71,7 +71,7 @@ def test_batched_scores(vk: torch.device) -> None:
 
 def test_gather_in_the_epilogue(vk: torch.device) -> None:
     def fused(a: Any, b: Any, table: Any, rows: Any) -> Any:
-        return a @ b * table[rows]
+        return a @ b + table[rows] * 2
 
     inputs = [values(*size) for size in (*MATRICES, (9, 70))]
     rows = torch.randint(0, 9, (50,))
@@ -118,6 +118,15 @@ def test_residual_that_is_also_an_operand(vk: torch.device) -> None:
         return x + x @ weight
 
     check(function, values(40, 40), values(40, 40), device=vk)
+
+
+def test_dead_inputs_are_overwritten(vk: torch.device) -> None:
+    def function(a: Any, b: Any, other: Any) -> Any:
+        scale = other.sum(1, keepdim=True)
+        other = (other * scale).sin()
+        return torch.relu(a @ b) * other + other.sum()
+
+    check(function, *(values(*size) for size in (*MATRICES, (50, 70))), device=vk)
 
 
 def test_equal_layers_share_one_kernel(vk: torch.device) -> None:

@@ -91,10 +91,14 @@ class TemplateKernel(SlangKernel):
 
     def codegen_template(self, epilogue_nodes: Sequence[Any]) -> str:
         """The entry point's source with the epilogue nodes inside."""
+        operands = {node.get_name() for node in self._output.inputs}
         with self:
             self._name_iteration()
             self._store_output(rounded=bool(epilogue_nodes))
             for node in epilogue_nodes:
+                # Other workgroups may still read an operand when this one stores.
+                if not operands & node.used_buffer_names():
+                    node.decide_inplace_update()
                 node.codegen(self.split_and_set_ranges(node.get_ranges()))
         # Only now it is known which buffers are internal, so that their stores disappear.
         with V.set_kernel_handler(self):

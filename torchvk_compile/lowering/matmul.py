@@ -1,7 +1,7 @@
-"""Matrix products: aten.mm, addmm, bmm, baddbmm.
+"""Matrix products: aten.mm, addmm, bmm, baddbmm, addbmm, _int_mm.
 
-In: ATen matrix products of vk tensors. Out: template buffers whose kernels pointwise nodes fuse into. Forbidden:
-Slang text; any change for other devices.
+In: ATen matrix products of vk tensors. Out: template buffers whose kernels pointwise nodes fuse
+into. Forbidden: Slang text; any change for other devices.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ACCUMULATORS = {
     torch.int32: torch.int32,
     torch.int64: torch.int64,
 }
-"""What products of a dtype are summed in. Narrow integers wrap once, at the end, which gives the same bits."""
+"""What products of a dtype are summed in. Narrow integers wrap once, at the end: the same bits."""
 
 _HINT = 512
 """Stands for a size that is known only when the graph runs."""
@@ -50,20 +50,32 @@ def register_matmul() -> None:
     for op in (aten.addmm, aten.baddbmm):
         route(op.default, _sum_with_product)
         route(op.dtype, _sum_with_dtype)
+    route(aten.addbmm.default, _sum_of_products)
+    route(aten._int_mm.default, _integer_product)
 
 
-def _product(a: Any, b: Any, out_dtype: torch.dtype | None = None) -> Any:
+def _product(a: Any, b: Any, out_dtype: torch.dtype | None = None) -> ir.TensorBox:
     return matmul("aten.mm", a, b, out_dtype=out_dtype)
 
 
-def _sum_with_product(bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+def _integer_product(a: Any, b: Any) -> ir.TensorBox:
+    return matmul("aten._int_mm", a, b, out_dtype=torch.int32)
+
+
+def _sum_with_product(
+    bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1
+) -> ir.TensorBox:
     return matmul("aten.addmm", a, b, bias=bias, beta=beta, alpha=alpha)
 
 
 def _sum_with_dtype(
     bias: Any, a: Any, b: Any, out_dtype: torch.dtype, *, beta: Any = 1, alpha: Any = 1
-) -> Any:
+) -> ir.TensorBox:
     return matmul("aten.addmm", a, b, bias=bias, beta=beta, alpha=alpha, out_dtype=out_dtype)
+
+
+def _sum_of_products(bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> ir.TensorBox:
+    return matmul("aten.addbmm", a, b, bias=bias, beta=beta, alpha=alpha, sum_batch=True)
 
 
 def matmul(
@@ -75,7 +87,8 @@ def matmul(
     alpha: Any = 1,
     beta: Any = 1,
     out_dtype: torch.dtype | None = None,
-) -> Any:
+    sum_batch: bool = False,
+) -> ir.TensorBox:
     """``beta * bias + alpha * (a @ b)``, summed in the accumulator's dtype and rounded once.
 
     Args:
@@ -84,16 +97,18 @@ def matmul(
         bias: broadcasts to the output; not read when `beta` is 0.
         alpha, beta: numbers or symbolic numbers.
         out_dtype: of the output; the operands' by default.
+        sum_batch: add the products of a batch up; the output is (M, N).
 
     Raises:
-        UnsupportedOperatorError: for a dtype that torch's CPU kernels do not multiply either, or that the device lacks.
+        UnsupportedOperatorError: for a dtype that torch's CPU kernels do not multiply either, or
+            that the device lacks.
     """
     a, b = realize_operand(a), realize_operand(b)
     device, dtype = a.get_device(), a.get_dtype()
     profile = profile_of(device.index or 0)
     accumulator = _ACCUMULATORS.get(dtype)
     if accumulator is None:
-        raise UnsupportedOperatorError(op, dtype=dtype, reason="there is no matrix product of this dtype")
+        raise UnsupportedOperatorError(op, dtype=dtype, reason="it multiplies no such matrices")
     for needed in (dtype, accumulator):
         require_supported(needed, profile, op)
 
@@ -101,108 +116,33 @@ def matmul(
     *batch_a, m, k = a.get_size()
     *batch_b, other_k, n = b.get_size()
     sizevars.check_equals_and_simplify(k, other_k)
-    batch = [sizevars.check_equals_and_simplify(x, y) for x, y in zip(batch_a, batch_b, strict=True)]
-    size = [*batch, m, n]
-    inputs, load_bias = [a, b], None
-    if bias is not None and beta != 0:
-        realized = realize_operand(bias)
-        inputs.append(realized)
-        load_bias = expand(ir.TensorBox(realized), size).make_loader()
-    epilogue = _scaling(accumulator, alpha, beta, load_bias)
+    batch = [sizevars.check_equals_and_simplify(*pair) for pair in zip(batch_a, batch_b, strict=True)]
+    size = [m, n] if sum_batch else [*batch, m, n]
     layout = ir.FixedLayout(device, out_dtype or dtype, size)
-    if any(sizevars.statically_known_equals(s, 0) for s in size):
+    if any(sizevars.statically_known_equals(length, 0) for length in size):
         return full(size, 0, dtype=layout.dtype, device=device)
-    if _is_row_of_dot_products(a, b):
+
+    load_bias, bias_buffers, bias_is_stored = None, [], True
+    if bias is not None and beta != 0:
+        bias_is_stored = not _is_computed(bias)
+        if bias_is_stored:
+            bias = realize_operand(bias)
+            bias_buffers, bias = [bias], ir.TensorBox(bias)
+        load_bias = expand(bias, size).make_loader()
+    epilogue = _scaling(accumulator, alpha, beta, load_bias)
+
+    if not sum_batch and _is_row_of_dot_products(a, b):
         return _finished(_dot_products(a, b, size, accumulator), layout, epilogue)
-    hints = [sizevars.optimization_hint(s, fallback=_HINT) for s in (*(batch or [sympy.Integer(1)]), m, n, k)]
+    hints = [sizevars.optimization_hint(s, fallback=_HINT) for s in (*(batch or [1]), m, n, k)]
     config = choose_config(profile, *hints, accumulator)
-    if config.split_k == 1:
-        return _product_buffer(layout, inputs, config, accumulator, epilogue)
-    parts = ir.FixedLayout(device, accumulator, [sympy.Integer(config.split_k), *size])
-    partial = _product_buffer(parts, [a, b], config, accumulator, None)
-    return _finished(_total(partial), layout, epilogue)
-
-
-def _product_buffer(
-    layout: ir.FixedLayout,
-    inputs: Sequence[ir.IRNode],
-    config: GemmConfig,
-    accumulator: torch.dtype,
-    epilogue: Epilogue | None,
-) -> ir.TensorBox:
-    """A buffer that a `GemmKernel` fills from the first two inputs."""
-
-    def make_kernel(output: ir.TemplateBuffer, hint_override: int | None = None) -> tuple[GemmKernel, None]:
-        a, b = output.inputs[:2]
-        return GemmKernel(output, a, b, config, accumulator, epilogue), None
-
-    return ir.TensorBox.create(ir.TemplateBuffer(layout, inputs, make_kernel))
-
-
-def _is_row_of_dot_products(a: ir.IRNode, b: ir.IRNode) -> bool:
-    """One of the operands is a vector and the other one's rows, which it meets, are consecutive in memory.
-
-    Such a product reads every element once: a reduction along the rows does that at full bandwidth.
-    """
-    known = V.graph.sizevars.statically_known_equals
-    return (known(a.get_size()[-2], 1) and known(b.get_stride()[-2], 1)) or (
-        known(b.get_size()[-1], 1) and known(a.get_stride()[-1], 1)
-    )
-
-
-def _dot_products(a: ir.IRNode, b: ir.IRNode, size: Sequence[sympy.Expr], accumulator: torch.dtype) -> ir.TensorBox:
-    load_a, load_b = (ir.TensorBox(x).make_loader() for x in (a, b))
-
-    def term(index: Sequence[sympy.Expr], along: Sequence[sympy.Expr]) -> Any:
-        *batch, m, n = index
-        (k,) = along
-        x, y = load_a([*batch, m, k]), load_b([*batch, k, n])
-        return ops.mul(ops.to_dtype(x, accumulator), ops.to_dtype(y, accumulator))
-
-    return _sum(a, accumulator, term, size, a.get_size()[-1])
-
-
-def _total(partial: ir.TensorBox) -> ir.TensorBox:
-    """The sum over the first dimension: the parts of a split K."""
-    load = partial.make_loader()
-    parts, *size = partial.get_size()
-
-    def term(index: Sequence[sympy.Expr], along: Sequence[sympy.Expr]) -> Any:
-        return load([*along, *index])
-
-    return _sum(partial, partial.get_dtype(), term, size, parts)
-
-
-def _sum(
-    like: ir.IRNode,
-    dtype: torch.dtype,
-    term: Callable[..., Any],
-    size: Sequence[sympy.Expr],
-    length: sympy.Expr,
-) -> ir.TensorBox:
-    return ir.Reduction.create(
-        device=like.get_device(),
-        dst_dtype=dtype,
-        src_dtype=dtype,
-        inner_fn=term,
-        ranges=list(size),
-        reduction_ranges=[length],
-        reduction_type="sum",
-    )
-
-
-def _finished(sums: ir.TensorBox, layout: ir.FixedLayout, epilogue: Epilogue | None) -> ir.TensorBox:
-    """What a kernel's store step does, as a pointwise node."""
-    sums.realize()
-    load, accumulator = sums.make_loader(), sums.get_dtype()
-
-    def finish(index: Sequence[sympy.Expr]) -> Any:
-        value = load(index)
-        if epilogue is not None:
-            value = epilogue(value, index)
-        return ops.to_dtype(value, layout.dtype, src_dtype=accumulator)
-
-    return ir.Pointwise.create(device=layout.device, dtype=layout.dtype, inner_fn=finish, ranges=list(layout.size))
+    if config.split_k == 1 and bias_is_stored and not sum_batch:
+        return _product_buffer(layout, [a, b, *bias_buffers], config, accumulator, epilogue)
+    parts = [sympy.Integer(config.split_k)] if config.split_k > 1 else []
+    sums_layout = ir.FixedLayout(device, accumulator, [*parts, *batch, m, n])
+    sums = _product_buffer(sums_layout, [a, b], config, accumulator, None)
+    while len(sums.get_size()) > len(size):
+        sums = _total(sums)
+    return _finished(sums, layout, epilogue)
 
 
 def realize_operand(x: Any) -> ir.IRNode:
@@ -216,6 +156,102 @@ def realize_operand(x: Any) -> ir.IRNode:
         node = ir.ExternKernel.copy_input(x).data
         node.freeze_layout()
     return node
+
+
+def _is_computed(x: Any) -> bool:
+    """`x` is an expression that no buffer holds yet, so that it can be evaluated where it is used."""
+    while isinstance(x, (ir.MutableBox, ir.BaseView)):
+        x = x.data
+    return isinstance(x, ir.Pointwise)
+
+
+def _product_buffer(
+    layout: ir.FixedLayout,
+    inputs: Sequence[ir.IRNode],
+    config: GemmConfig,
+    accumulator: torch.dtype,
+    epilogue: Epilogue | None,
+) -> ir.TensorBox:
+    """A buffer that a `GemmKernel` fills from the first two inputs."""
+
+    def make_kernel(output: ir.TemplateBuffer, **_: Any) -> tuple[GemmKernel, None]:
+        a, b = output.inputs[:2]
+        return GemmKernel(output, a, b, config, accumulator, epilogue), None
+
+    return ir.TensorBox.create(ir.TemplateBuffer(layout, inputs, make_kernel))
+
+
+def _is_row_of_dot_products(a: ir.IRNode, b: ir.IRNode) -> bool:
+    """One operand is a vector, and the other's rows, which it meets, are consecutive in memory.
+
+    Such a product reads every element once: a reduction along the rows does that at full bandwidth.
+    """
+    known = V.graph.sizevars.statically_known_equals
+    row = known(a.get_size()[-2], 1) and known(b.get_stride()[-2], 1)
+    column = known(b.get_size()[-1], 1) and known(a.get_stride()[-1], 1)
+    return row or column
+
+
+def _dot_products(
+    a: ir.IRNode, b: ir.IRNode, size: Sequence[sympy.Expr], accumulator: torch.dtype
+) -> ir.TensorBox:
+    load_a, load_b = (ir.TensorBox(x).make_loader() for x in (a, b))
+
+    def term(index: Sequence[sympy.Expr], along: Sequence[sympy.Expr]) -> Any:
+        *batch, m, n = index
+        (k,) = along
+        x, y = load_a([*batch, m, k]), load_b([*batch, k, n])
+        return ops.mul(ops.to_dtype(x, accumulator), ops.to_dtype(y, accumulator))
+
+    return _sum(a, accumulator, term, size, a.get_size()[-1])
+
+
+def _total(parts: ir.TensorBox) -> ir.TensorBox:
+    """The sum over the first dimension."""
+    load = parts.make_loader()
+    count, *size = parts.get_size()
+
+    def term(index: Sequence[sympy.Expr], along: Sequence[sympy.Expr]) -> Any:
+        return load([*along, *index])
+
+    return _sum(parts, parts.get_dtype(), term, size, count)
+
+
+def _sum(
+    like: ir.IRNode,
+    dtype: torch.dtype,
+    term: Callable[..., Any],
+    size: Sequence[sympy.Expr],
+    length: sympy.Expr,
+) -> ir.TensorBox:
+    sums = ir.Reduction.create(
+        device=like.get_device(),
+        dst_dtype=dtype,
+        src_dtype=dtype,
+        inner_fn=term,
+        ranges=list(size),
+        reduction_ranges=[length],
+        reduction_type="sum",
+    )
+    sums.realize()
+    return sums
+
+
+def _finished(
+    sums: ir.TensorBox, layout: ir.FixedLayout, epilogue: Epilogue | None
+) -> ir.TensorBox:
+    """What a kernel's store step does, as a pointwise node."""
+    load, accumulator = sums.make_loader(), sums.get_dtype()
+
+    def finish(index: Sequence[sympy.Expr]) -> Any:
+        value = load(index)
+        if epilogue is not None:
+            value = epilogue(value, index)
+        return ops.to_dtype(value, layout.dtype, src_dtype=accumulator)
+
+    return ir.Pointwise.create(
+        device=layout.device, dtype=layout.dtype, inner_fn=finish, ranges=list(layout.size)
+    )
 
 
 def _scaling(
@@ -236,7 +272,6 @@ def _scaling(
         value = scaled(value, alpha)
         if load_bias is None:
             return value
-        bias = ops.to_dtype(load_bias(indices), accumulator)
-        return ops.add(value, scaled(bias, beta))
+        return ops.add(value, scaled(ops.to_dtype(load_bias(indices), accumulator), beta))
 
     return epilogue
