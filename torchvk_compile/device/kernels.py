@@ -55,7 +55,7 @@ def register_all_kernels() -> None:
     for name, function in own.items():
         library.impl(name, function, _KEY)
     for name in _operators_kept_whole():
-        if name not in own:
+        if name not in own and name not in tensors.KERNELS:
             library.impl(name, eager.kernel(_overload(name)), _KEY)
     fallbacks = _new_library("_")
     fallbacks.fallback(eager.fallback, _KEY)
