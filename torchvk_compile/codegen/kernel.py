@@ -50,6 +50,9 @@ class SlangCSE(CSE[CSEVariable, str]):
     """Common subexpressions, each declared with its type so that the source reads like hand-written code."""
 
     def generate(self, buffer: IndentedBuffer, expr: Any, **kwargs: Any) -> CSEVariable:
+        if isinstance(expr, CSEVariable):
+            # Already declared; for results of several values `dtype` is a tuple here.
+            return super().generate(buffer, expr, **kwargs)
         dtype = kwargs.get("dtype")
         self.prefix = f"{compute_type(dtype)} " if dtype is not None else "var "
         return super().generate(buffer, expr, **kwargs)

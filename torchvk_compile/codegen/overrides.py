@@ -25,6 +25,7 @@ from torchvk_compile.errors import UnsupportedOperatorError
 
 Operand: TypeAlias = CSEVariable | bool | int | float
 _wide_printer = SlangExprPrinter(widen=True)
+_ZERO_DTYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
 
 
 class SlangOverrides(OpOverrides):
@@ -130,6 +131,8 @@ class SlangOverrides(OpOverrides):
     def truediv(a: Operand, b: Operand) -> str:
         dtype = _floating(_promoted(a, b))
         dividend, divisor = _text(a, dtype), _text(b, dtype)
+        if _is_zero_literal(a) or _is_zero_literal(b):
+            return _math("divideWithZero", dividend, divisor, dtype=dtype)
         if _rounds_correctly():
             return f"{dividend} / {divisor}"
         return _math("divide", dividend, divisor, dtype=dtype)
@@ -447,6 +450,14 @@ def _index_ranges(expr: sympy.Expr) -> dict[sympy.Symbol, ValueRanges[Any]]:
 def _rounds_correctly() -> bool:
     """CPU drivers round quotients and roots correctly; others may be 2.5 ulp off."""
     return V.kernel.profile.device_type == "cpu"
+
+
+def _is_zero_literal(x: Operand) -> bool:
+    """Whether an operand is the variable of a constant 0 or -0, in any dtype."""
+    if not isinstance(x, CSEVariable):
+        return x == 0
+    texts = {dtypes.literal(zero, dtype) for zero in (0, 0.0, -0.0) for dtype in _ZERO_DTYPES}
+    return any(V.kernel.cse.try_get(text) == x for text in texts)
 
 
 def _infix(operator: str, a: Operand, b: Operand) -> str:

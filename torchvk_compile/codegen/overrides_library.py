@@ -14,7 +14,8 @@ from torchvk_compile.errors import UnsupportedOperatorError
 # module of the same name with "64" added.
 _FUNCTIONS: dict[str, tuple[str, ...]] = {
     "torchvk_math": (
-        *("sqrt", "rsqrt", "divide", "truncMod", "floorMod", "floorDiv", "hypot", "relu"),
+        *("sqrt", "rsqrt", "divide", "divideWithZero", "hypot", "relu"),
+        *("truncMod", "floorMod", "floorDiv"),
         *("nextafter", "copysign", "frexpMantissa", "frexpExponent", "ldexp"),
     ),
     "torchvk_exponential": (
@@ -50,7 +51,10 @@ _BINARY_NAMES = (
     *_FUNCTIONS["torchvk_orthogonal"],
 )
 # The other functions have operations of their own in SlangOverrides.
-_PRIVATE = ("sqrt", "rsqrt", "divide", "truncMod", "floorMod", "floorDiv", "relu", "pow", "ldexp")
+_PRIVATE = (
+    *("sqrt", "rsqrt", "divide", "divideWithZero", "truncMod", "floorMod", "floorDiv"),
+    *("relu", "pow", "ldexp", "frexpMantissa", "frexpExponent"),
+)
 BINARY: dict[str, str] = {
     **{name: name for name in _BINARY_NAMES},
     "gammainc": "igamma",
@@ -60,7 +64,7 @@ UNARY: dict[str, str] = {
     name: name
     for names in _FUNCTIONS.values()
     for name in names
-    if name not in (*_BINARY_NAMES, *_PRIVATE, "frexpMantissa", "frexpExponent")
+    if name not in (*_BINARY_NAMES, *_PRIVATE)
 }
 
 
