@@ -18,7 +18,8 @@ from torchvk_compile.errors import TorchVKError, UnsupportedOperatorError
 
 _registration_lock = threading.Lock()
 _OPAQUE_MODULES = tuple(
-    f"torchvk_compile.{name}" for name in ("audit", "backend", "device", "host_graph", "plan", "staging")
+    f"torchvk_compile.{name}"
+    for name in ("audit", "backend", "device", "host_graph", "plan", "staging")
 )
 
 
@@ -61,7 +62,9 @@ def torchvk(
     return gm.forward  # arithmetic on sizes, without a tensor
 
 
-def compile_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
+def compile_graph(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
+) -> Callable[[list[Any]], Any]:
     """Compile a functional, decomposed ATen graph, as eager operators bring them.
 
     Args:
@@ -90,7 +93,7 @@ def compile_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Ca
 _eager = threading.local()
 
 
-class eager_graph:  # noqa: N801 - used as a context manager, like torch.no_grad
+class eager_graph:
     """Marks the compilation of an eager operator: it must not contain an op that runs eagerly again."""
 
     def __enter__(self) -> None:
@@ -127,7 +130,9 @@ def _register() -> None:
     register_lowerings()
 
 
-def _compile_partition(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Any:
+def _compile_partition(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any
+) -> Any:
     """Forward or backward graph of AOTAutograd.
 
     An operator without a kernel makes the compiled graph raise when it is called, so that the user meets

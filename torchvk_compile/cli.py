@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from torchvk_compile import config
 from torchvk_compile.errors import TorchVKError, UsageError
 
 
@@ -18,6 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``torchvk`` with these arguments (default: the process's). Returns the exit status."""
     parsed = _parser().parse_args(arguments)
     try:
+        _check_environment()
         parsed.run(parsed)
     except UsageError as error:
         return _complain(parsed.command, error, status=2)
@@ -26,6 +28,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _check_environment() -> None:
+    """Refuse invalid ``TORCHVK_*`` variables now, and point out misspelt ones."""
+    try:
+        config.to_dict()
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    config.warn_about_unknown_variables()
 
 
 def _complain(command: str, error: Exception, status: int) -> int:

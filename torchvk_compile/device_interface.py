@@ -36,7 +36,7 @@ class InductorDeviceProperties:
 class VulkanInterface(DeviceInterface):
     """Dynamo's view of `torch.vk`."""
 
-    class device:  # noqa: N801 - the name Dynamo looks up
+    class device:
         def __new__(cls, device: Any) -> Any:
             return torch.vk.device(device)  # type: ignore[attr-defined]
 

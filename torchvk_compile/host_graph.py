@@ -20,7 +20,9 @@ def has_host_work(gm: torch.fx.GraphModule) -> bool:
     return any(node.op == "call_function" and _is_host(node) for node in gm.graph.nodes)
 
 
-def compile_in_stages(gm: torch.fx.GraphModule, compile_device_stage: CompileStage) -> Callable[[list[Any]], Any]:
+def compile_in_stages(
+    gm: torch.fx.GraphModule, compile_device_stage: CompileStage
+) -> Callable[[list[Any]], Any]:
     """Split the graph where it changes between host and device, and compile the device stages.
 
     Returns:
@@ -86,7 +88,9 @@ def _stages(gm: torch.fx.GraphModule) -> dict[torch.fx.Node, int]:
 
 def _is_host(node: torch.fx.Node) -> bool:
     tensors = _tensors(node.meta.get("val"))
-    sources = [tensor for source in node.all_input_nodes for tensor in _tensors(source.meta.get("val"))]
+    sources = [
+        tensor for source in node.all_input_nodes for tensor in _tensors(source.meta.get("val"))
+    ]
     if not tensors:
         return False
     return all(tensor.device.type == "cpu" for tensor in (*tensors, *sources))

@@ -1,7 +1,7 @@
 """The convenience path for models left on the CPU: inputs go up, the graph runs on a vk device, outputs come down.
 
-In: a Dynamo graph of CPU tensors. Out: a callable on CPU tensors with the same results, effects and gradients. Forbidden:
-computing on the CPU; holding on to inputs that the caller has dropped.
+In: a Dynamo graph of CPU tensors. Out: a callable on CPU tensors with the same results, effects and gradients.
+Forbidden: computing on the CPU; holding on to inputs that the caller has dropped.
 
 Parameters and buffers keep a mirror on the device that is uploaded again only after the original has changed (its
 version counter moved). For training, moving the model with `.to("vk")` avoids all of these transfers.
@@ -49,7 +49,10 @@ def compile_staged(
         for original, value, version in zip(inputs, staged, versions, strict=True):
             if isinstance(value, torch.Tensor) and value._version != version:
                 mirrors.write_back(original)
-        return tree_map(lambda value: _Download.apply(value) if isinstance(value, torch.Tensor) else value, outputs)
+        return tree_map(
+            lambda value: _Download.apply(value) if isinstance(value, torch.Tensor) else value,
+            outputs,
+        )
 
     return run
 
@@ -66,13 +69,21 @@ def _on_device(gm: torch.fx.GraphModule, device: torch.device) -> torch.fx.Graph
     for node in moved.graph.nodes:
         node.args = torch.fx.node.map_aggregate(node.args, placed)
         node.kwargs = torch.fx.node.map_aggregate(node.kwargs, placed)
-        if node.op == "call_function" and node.target in constructors and node.kwargs.get("device") is None:
+        if (
+            node.op == "call_function"
+            and node.target in constructors
+            and node.kwargs.get("device") is None
+        ):
             node.kwargs = {**node.kwargs, "device": device}
         elif node.op == "call_method" and node.target == "cpu":
             node.target, node.args = "to", (node.args[0], device)
         elif node.op == "get_attr":
             value = getattr(moved, node.target, None)
-            if _is_cpu_tensor(value) and not isinstance(value, torch.nn.Parameter):
+            if (
+                isinstance(value, torch.Tensor)
+                and _is_cpu_tensor(value)
+                and not isinstance(value, torch.nn.Parameter)
+            ):
                 setattr(moved, node.target, value.to(device))
     moved.recompile()
     return moved

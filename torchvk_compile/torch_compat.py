@@ -128,7 +128,9 @@ def compile_with_autograd(
     return compile_fx(gm, example_inputs, inner_compile=inner_compile, config_patches=settings)
 
 
-def compile_aten_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Any:
+def compile_aten_graph(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any
+) -> Any:
     """Inductor over a functional ATen graph; returns a callable that takes a list and empties it."""
     from torch._inductor.compile_fx import compile_fx_inner
 

@@ -36,10 +36,14 @@ def test_every_size_with_one_graph(vk: torch.device, rows: int) -> None:
 
 
 def test_sizes_of_intermediates_follow(vk: torch.device) -> None:
-    compiled = torch.compile(lambda x: (x.view(-1, 2).sum(1).exp() + 1).sum(), backend="torchvk", dynamic=True)
+    compiled = torch.compile(
+        lambda x: (x.view(-1, 2).sum(1).exp() + 1).sum(), backend="torchvk", dynamic=True
+    )
     for size in (4, 10, 4, 2048, 6):
         x = torch.randn(size)
-        torch.testing.assert_close(compiled(x.to(vk)).cpu(), (x.view(-1, 2).sum(1).exp() + 1).sum(), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            compiled(x.to(vk)).cpu(), (x.view(-1, 2).sum(1).exp() + 1).sum(), rtol=1e-4, atol=1e-4
+        )
 
 
 def test_a_number_from_the_device_decides_on_the_host(vk: torch.device) -> None:

@@ -24,7 +24,9 @@ def test_an_allowed_fallback_is_counted(vk: torch.device) -> None:
     x = torch.eye(3) * 2
     torch._dynamo.reset()
     with torchvk_compile.config.patch(cpu_fallback="allow"), torchvk_compile.audit() as audit:
-        result = torch.compile(lambda x: torch.linalg.eigvals(x * 1).abs() + 1, backend="torchvk")(x.to(vk))
+        result = torch.compile(lambda x: torch.linalg.eigvals(x * 1).abs() + 1, backend="torchvk")(
+            x.to(vk)
+        )
     torch.testing.assert_close(result.cpu(), torch.full((3,), 3.0))
     assert not audit.gpu_only
     assert "linalg_eig" in audit.report()
@@ -56,7 +58,9 @@ def test_mixed_devices_are_refused(vk: torch.device) -> None:
 
 def test_wrong_shapes_are_refused_as_on_the_cpu(vk: torch.device) -> None:
     with pytest.raises(RuntimeError, match=r"shape|size"):
-        torch.compile(lambda x, y: x @ y, backend="torchvk")(torch.randn(4, 3).to(vk), torch.randn(4, 3).to(vk))
+        torch.compile(lambda x, y: x @ y, backend="torchvk")(
+            torch.randn(4, 3).to(vk), torch.randn(4, 3).to(vk)
+        )
 
 
 def test_out_of_memory_leaves_everything_usable(vk: torch.device) -> None:

@@ -21,7 +21,9 @@ def _tensor(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> t
 
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 255, 256, 1023, 1024, 1025, 100_003])
 def test_every_tail(assert_close_like_cpu: Check, size: int) -> None:
-    assert_close_like_cpu(lambda x, y: (x * 2 + y, x > y), _tensor(size), _tensor(size, seed=1), eager=False)
+    assert_close_like_cpu(
+        lambda x, y: (x * 2 + y, x > y), _tensor(size), _tensor(size, seed=1), eager=False
+    )
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -29,13 +31,19 @@ def test_float_dtypes(assert_close_like_cpu: Check, dtype: torch.dtype) -> None:
     def chain(x: torch.Tensor, y: torch.Tensor) -> Any:
         return (x * y).abs().sqrt(), torch.where(x > y, x, y), -x, x + y, x / (y * y + 1)
 
-    assert_close_like_cpu(chain, _tensor(7, 33, dtype=dtype), _tensor(7, 33, dtype=dtype, seed=1), eager=False)
+    assert_close_like_cpu(
+        chain, _tensor(7, 33, dtype=dtype), _tensor(7, 33, dtype=dtype, seed=1), eager=False
+    )
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
-def test_integer_dtypes_wrap_and_divide_like_torch(assert_close_like_cpu: Check, dtype: torch.dtype) -> None:
+def test_integer_dtypes_wrap_and_divide_like_torch(
+    assert_close_like_cpu: Check, dtype: torch.dtype
+) -> None:
     info = torch.iinfo(dtype)
-    x = torch.tensor([info.min, info.min + 1, -7 if info.min else 7, 0, 7, info.max - 1, info.max], dtype=dtype)
+    x = torch.tensor(
+        [info.min, info.min + 1, -7 if info.min else 7, 0, 7, info.max - 1, info.max], dtype=dtype
+    )
     y = torch.tensor([3, 2, 3, 5, 4, 7, 1], dtype=dtype)
 
     def operations(x: torch.Tensor, y: torch.Tensor) -> Any:
@@ -62,10 +70,22 @@ def test_mixed_dtypes_promote(assert_close_like_cpu: Check) -> None:
         lambda x: x.unfold(1, 4, 2),
         lambda x: x.reshape(-1)[1:],
     ],
-    ids=["transpose", "slice", "step", "column", "flip", "expand", "as_strided", "unfold", "misaligned"],
+    ids=[
+        "transpose",
+        "slice",
+        "step",
+        "column",
+        "flip",
+        "expand",
+        "as_strided",
+        "unfold",
+        "misaligned",
+    ],
 )
 def test_views(assert_close_like_cpu: Check, view: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    assert_close_like_cpu(lambda x: (view(x) * 2, view(x).contiguous() + 1), _tensor(12, 17), eager=False)
+    assert_close_like_cpu(
+        lambda x: (view(x) * 2, view(x).contiguous() + 1), _tensor(12, 17), eager=False
+    )
 
 
 def test_a_misaligned_input_gives_the_same_as_an_aligned_one(vk: torch.device) -> None:
@@ -73,12 +93,18 @@ def test_a_misaligned_input_gives_the_same_as_an_aligned_one(vk: torch.device) -
     base = _tensor(1025)
     on_device = base.to(vk)
     for offset in (0, 1, 2, 3, 4):
-        torch.testing.assert_close(compiled(on_device[offset : offset + 1020]).cpu(), base[offset : offset + 1020] * 2 + 1)
+        torch.testing.assert_close(
+            compiled(on_device[offset : offset + 1020]).cpu(), base[offset : offset + 1020] * 2 + 1
+        )
 
 
 def test_padding_and_concatenation_use_masked_loads(assert_close_like_cpu: Check) -> None:
     def masked(x: torch.Tensor, y: torch.Tensor) -> Any:
-        return F.pad(x, (1, 2, 3, 4), value=2.5) * 2, torch.cat([x, y, x], 1) + 1, torch.roll(x, 3, 1)
+        return (
+            F.pad(x, (1, 2, 3, 4), value=2.5) * 2,
+            torch.cat([x, y, x], 1) + 1,
+            torch.roll(x, 3, 1),
+        )
 
     assert_close_like_cpu(masked, _tensor(6, 9), _tensor(6, 4, seed=1), eager=False)
 
@@ -93,7 +119,9 @@ def test_indirect_loads(assert_close_like_cpu: Check) -> None:
     assert_close_like_cpu(indirect, table, rows, columns, eager=False)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32]
+)
 def test_scatter_with_duplicates(assert_close_like_cpu: Check, dtype: torch.dtype) -> None:
     # Whole numbers, so that the order of additions does not show.
     values = torch.randint(-4, 5, (64, 8)).to(dtype)
@@ -127,7 +155,11 @@ def test_outputs_that_are_inputs_or_views(vk: torch.device) -> None:
 def test_factories_inside_the_graph(assert_close_like_cpu: Check) -> None:
     def make(x: torch.Tensor) -> Any:
         device = x.device
-        return torch.arange(3, 20, 4, device=device), torch.full((2, 3), 7, device=device), x * torch.ones(5, device=device)
+        return (
+            torch.arange(3, 20, 4, device=device),
+            torch.full((2, 3), 7, device=device),
+            x * torch.ones(5, device=device),
+        )
 
     assert_close_like_cpu(make, _tensor(5), eager=False)
 

@@ -34,12 +34,16 @@ def _all_kinds(x: torch.Tensor, dim: int) -> Any:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_rows(assert_close_like_cpu: Check, width: int) -> None:
-    assert_close_like_cpu(lambda x: _all_kinds(x, 1), _tensor(5, width), eager=False, rtol=1e-4, atol=1e-4)
+    assert_close_like_cpu(
+        lambda x: _all_kinds(x, 1), _tensor(5, width), eager=False, rtol=1e-4, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_columns(assert_close_like_cpu: Check, width: int) -> None:
-    assert_close_like_cpu(lambda x: _all_kinds(x, 0), _tensor(width, 5), eager=False, rtol=1e-4, atol=1e-4)
+    assert_close_like_cpu(
+        lambda x: _all_kinds(x, 0), _tensor(width, 5), eager=False, rtol=1e-4, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("shape", [(9, 31, 17), (2, 300, 3), (1, 1, 1), (64, 2, 65)])
@@ -58,10 +62,17 @@ def test_a_large_tensor_to_one_number(assert_close_like_cpu: Check) -> None:
 
 
 @pytest.mark.parametrize("width", [5, 32, 100, 1025])
-def test_values_of_a_row_are_used_again_after_its_reduction(assert_close_like_cpu: Check, width: int) -> None:
+def test_values_of_a_row_are_used_again_after_its_reduction(
+    assert_close_like_cpu: Check, width: int
+) -> None:
     def normalise(x: torch.Tensor) -> Any:
         weight = torch.linspace(0.5, 2, width, device=x.device)
-        return F.softmax(x, -1), F.log_softmax(x, -1), F.layer_norm(x, (width,), weight), x / x.norm(dim=-1, keepdim=True)
+        return (
+            F.softmax(x, -1),
+            F.log_softmax(x, -1),
+            F.layer_norm(x, (width,), weight),
+            x / x.norm(dim=-1, keepdim=True),
+        )
 
     assert_close_like_cpu(normalise, _tensor(6, width), eager=False, rtol=1e-4, atol=1e-5)
 
@@ -81,10 +92,14 @@ def test_nan_wins_and_the_first_one_is_found(assert_close_like_cpu: Check) -> No
 
 def test_the_first_of_equal_values_is_found(assert_close_like_cpu: Check) -> None:
     x = torch.randint(0, 3, (7, 1500)).float()
-    assert_close_like_cpu(lambda x: (x.argmax(1), x.argmin(1), x.argmax(0), x.argmax()), x, eager=False)
+    assert_close_like_cpu(
+        lambda x: (x.argmax(1), x.argmin(1), x.argmax(0), x.argmax()), x, eager=False
+    )
 
 
-@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.bool])
+@pytest.mark.parametrize(
+    "dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.bool]
+)
 def test_integers_are_exact(assert_close_like_cpu: Check, dtype: torch.dtype) -> None:
     if dtype is torch.bool:
         x = torch.rand(9, 700, generator=torch.Generator().manual_seed(0)) > 0.99
@@ -93,7 +108,15 @@ def test_integers_are_exact(assert_close_like_cpu: Check, dtype: torch.dtype) ->
         x = torch.randint(info.min // 2, info.max // 2, (9, 700), dtype=dtype)
 
     def reduce(x: torch.Tensor) -> Any:
-        return x.sum(1), x.amax(1), x.amin(0), x.any(1), x.all(0), x.sum(), x.sum(0, dtype=torch.int32)
+        return (
+            x.sum(1),
+            x.amax(1),
+            x.amin(0),
+            x.any(1),
+            x.all(0),
+            x.sum(),
+            x.sum(0, dtype=torch.int32),
+        )
 
     assert_close_like_cpu(reduce, x, eager=False)
 
@@ -120,11 +143,22 @@ def test_softmax_of_masked_rows(assert_close_like_cpu: Check) -> None:
 
 def test_gradients_of_reductions(assert_close_like_cpu: Check) -> None:
     x = _tensor(6, 65).requires_grad_()
-    assert_close_like_cpu(lambda x: (x.softmax(1), x.amax(1), x.var(0), F.layer_norm(x, (65,))), x, eager=False, rtol=1e-4, atol=1e-5)
+    assert_close_like_cpu(
+        lambda x: (x.softmax(1), x.amax(1), x.var(0), F.layer_norm(x, (65,))),
+        x,
+        eager=False,
+        rtol=1e-4,
+        atol=1e-5,
+    )
 
 
 def test_reductions_of_dynamic_length(assert_close_like_cpu: Check) -> None:
     for width in (3, 70, 1025):
         assert_close_like_cpu(
-            lambda x: (x.sum(1), x.softmax(1), x.argmax(0)), _tensor(6, width), eager=False, dynamic=True, rtol=1e-4, atol=1e-5
+            lambda x: (x.sum(1), x.softmax(1), x.argmax(0)),
+            _tensor(6, width),
+            eager=False,
+            dynamic=True,
+            rtol=1e-4,
+            atol=1e-5,
         )

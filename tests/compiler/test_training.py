@@ -33,7 +33,9 @@ class _Classifier(nn.Module):
 
 def _data() -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(1)
-    return torch.randint(0, 40, (48, 6), generator=generator), torch.randint(0, 7, (48,), generator=generator)
+    return torch.randint(0, 40, (48, 6), generator=generator), torch.randint(
+        0, 7, (48,), generator=generator
+    )
 
 
 def _train(model: nn.Module, make: Make, steps: int, backend: str | None) -> list[float]:
@@ -48,7 +50,10 @@ def _train(model: nn.Module, make: Make, steps: int, backend: str | None) -> lis
         optimizer.step()
 
     if backend is not None:
-        loss_of, update = torch.compile(loss_of, backend=backend), torch.compile(update, backend=backend)
+        loss_of, update = (
+            torch.compile(loss_of, backend=backend),
+            torch.compile(update, backend=backend),
+        )
     losses = []
     for _ in range(steps):
         loss = loss_of(tokens, labels)

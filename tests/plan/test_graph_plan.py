@@ -23,7 +23,12 @@ def _plan() -> GraphPlan:
         KernelArgument("xnumel", "i32", "int"),
         KernelArgument("scale", "f32", "float"),
     )
-    operands = (Operand(buffer="x"), Operand(value=3), Operand(value="4*s0"), Operand(scalar="scalar0"))
+    operands = (
+        Operand(buffer="x"),
+        Operand(value=3),
+        Operand(value="4*s0"),
+        Operand(scalar="scalar0"),
+    )
     return GraphPlan(
         name="graph",
         slang="// nothing",

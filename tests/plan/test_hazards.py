@@ -15,7 +15,11 @@ def _apart(one: str, other: str) -> bool:
 
 
 def test_independent_steps_do_not_wait() -> None:
-    assert barriers([_step("a", "b"), _step("a", "c"), _step("d", "e")], _apart) == [False, False, False]
+    assert barriers([_step("a", "b"), _step("a", "c"), _step("d", "e")], _apart) == [
+        False,
+        False,
+        False,
+    ]
 
 
 def test_reading_what_was_written_waits() -> None:

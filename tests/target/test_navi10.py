@@ -1,7 +1,7 @@
 """The RX 5600 XT's shader compiler takes every kernel of the demo without a spill.
 
-RADV compiles for a Navi 10 that is not there (``RADV_FORCE_FAMILY=navi10``, null hardware) and reports registers, shared
-memory and spills. Nothing is executed.
+RADV compiles for a Navi 10 that is not there (``RADV_FORCE_FAMILY=navi10``, null hardware) and reports
+registers, shared memory and spills. Nothing is executed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
         "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
     }
     script = Path(__file__).with_name("compile_demo.py")
-    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=600
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     result = json.loads(done.stdout.strip().splitlines()[-1])
     assert "NAVI10" in result["device"]
@@ -55,6 +57,8 @@ def test_no_kernel_spills(kernels: dict[str, dict[str, Any]]) -> None:
     assert not spilling, spilling
 
 
-def test_shared_memory_stays_within_what_every_device_has(kernels: dict[str, dict[str, Any]]) -> None:
+def test_shared_memory_stays_within_what_every_device_has(
+    kernels: dict[str, dict[str, Any]],
+) -> None:
     for name, statistics in kernels.items():
         assert statistics["LDS size"] <= 32 * 1024, (name, statistics["LDS size"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchvk_compile import cli
+from torchvk_compile import cli, config
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
@@ -81,6 +81,24 @@ def test_no_device_says_what_to_install(
     status, line = complaint(capsys)
     assert status == 1
     assert "no usable Vulkan device" in line
+
+
+def test_no_slang_compiler_is_noticed_before_training(
+    vk: torch.device, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with config.patch(slangc=tmp_path / "nothing"):
+        status, line = complaint(capsys)
+    assert status == 1
+    assert f"TORCHVK_SLANGC={tmp_path / 'nothing'}" in line
+
+
+def test_invalid_variable_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TORCHVK_CPU_FALLBACK", "maybe")
+    status, line = complaint(capsys)
+    assert status == 2
+    assert "TORCHVK_CPU_FALLBACK: 'maybe' is not valid" in line
 
 
 def test_module_is_the_command() -> None:

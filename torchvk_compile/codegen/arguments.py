@@ -114,7 +114,10 @@ class ArgumentCollector:
             bound.append(self._size(name, size, index_kind))
         for name, numel in self._extents.items():
             bound.append(
-                (KernelArgument(name, index_kind, self._kernel.index_dtype), BoundOperand(value=numel))
+                (
+                    KernelArgument(name, index_kind, self._kernel.index_dtype),
+                    BoundOperand(value=numel),
+                )
             )
         bound += self._host_scalars.values()
         if self._assertions:
@@ -135,16 +138,22 @@ class ArgumentCollector:
         result = []
         for inner, outer in pairs.items():
             slang_type = f"{storage_type(V.graph.get_dtype(outer))}*"
-            result.append((KernelArgument(inner, "pointer", slang_type), BoundOperand(buffer=outer)))
+            result.append(
+                (KernelArgument(inner, "pointer", slang_type), BoundOperand(buffer=outer))
+            )
         return result
 
     def _size(
         self, name: str, size: sympy.Expr, index_kind: ArgumentKind
     ) -> tuple[KernelArgument, BoundOperand]:
         V.graph.wrapper_code.ensure_size_computed(size)
-        if isinstance(size, sympy.Symbol) and symbol_is_type(size, (SymT.UNBACKED_FLOAT, SymT.FLOAT)):
+        if isinstance(size, sympy.Symbol) and symbol_is_type(
+            size, (SymT.UNBACKED_FLOAT, SymT.FLOAT)
+        ):
             kind, slang_type = _scalar_type(torch.float64, self._kernel.profile)
-            return KernelArgument(name, kind, slang_type), BoundOperand(scalar=(str(size), "float64"))
+            return KernelArgument(name, kind, slang_type), BoundOperand(
+                scalar=(str(size), "float64")
+            )
         return KernelArgument(name, index_kind, self._kernel.index_dtype), BoundOperand(value=size)
 
 

@@ -1,6 +1,7 @@
 """The profile of the device a graph is compiled for.
 
-In: Inductor's current device. Out: the runtime's `DeviceProfile` and a fingerprint of it. Forbidden: opening the device.
+In: Inductor's current device. Out: the runtime's `DeviceProfile` and a fingerprint of it.
+Forbidden: opening the device.
 """
 
 from __future__ import annotations

@@ -23,7 +23,14 @@ from torch.utils._sympy.symbol import SymT, free_symbol_is_type
 from torchvk_compile.codegen import layout
 from torchvk_compile.codegen.arguments import ArgumentCollector
 from torchvk_compile.codegen.device_profile import current_profile
-from torchvk_compile.codegen.dtypes import compute_dtype, compute_type, literal, storage_type, to_compute, to_storage
+from torchvk_compile.codegen.dtypes import (
+    compute_dtype,
+    compute_type,
+    literal,
+    storage_type,
+    to_compute,
+    to_storage,
+)
 from torchvk_compile.codegen.lanes import LaneAccess, lane_access
 from torchvk_compile.codegen.lines import DispatchLine
 from torchvk_compile.codegen.overrides import SlangOverrides
@@ -32,7 +39,6 @@ from torchvk_compile.codegen.reductions import ReductionCodegen
 from torchvk_compile.codegen.scans import ScanCodegen
 from torchvk_compile.codegen.searches import SearchCodegen
 from torchvk_compile.codegen.templates import KERNEL_NAME, render
-
 
 # Store modes of `lowering/scatter.py`, and the library's name for what they do.
 _ATOMICS = {
@@ -137,7 +143,9 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         # The index is computed in `compute`, so the load follows it there.
         return self.load(name, index)
 
-    def store(self, name: str, index: sympy.Expr, value: CSEVariable, mode: StoreMode = None) -> None:
+    def store(
+        self, name: str, index: sympy.Expr, value: CSEVariable, mode: StoreMode = None
+    ) -> None:
         dtype = V.graph.get_dtype(name)
         pointer = self.args.output(name)
         index = self.prepare_indexing(index)
@@ -219,13 +227,21 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         )
 
     def _vector_store(
-        self, name: str, pointer: str, dtype: torch.dtype, index: sympy.Expr, text: str, access: LaneAccess
+        self,
+        name: str,
+        pointer: str,
+        dtype: torch.dtype,
+        index: sympy.Expr,
+        text: str,
+        access: LaneAccess,
     ) -> None:
         lanes = self.layout.lanes
         aligned = "ALIGNED" if access.aligned and _starts_aligned(name) else "false"
         vector = self.cse.newvar()
         # A buffer that turns out to be internal to the kernel loses all three lines.
-        self.vector_loads.writeline(DeferredLine(name, f"vector<{storage_type(dtype)}, {lanes}> {vector};"))
+        self.vector_loads.writeline(
+            DeferredLine(name, f"vector<{storage_type(dtype)}, {lanes}> {vector};")
+        )
         self.stores.writeline(DeferredLine(name, f"{vector}[lane] = {text};"))
         line = (
             f"storeVector<{storage_type(dtype)}, {lanes}, {aligned}>"
@@ -248,7 +264,11 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         if conditions:
             line = f"if ({' && '.join(conditions)}) {line}"
         # What belongs to whole rows is known once the loop is over.
-        whole_row = self.features.is_reduction() and not self.inside_reduction and not self.layout.persistent
+        whole_row = (
+            self.features.is_reduction()
+            and not self.inside_reduction
+            and not self.layout.persistent
+        )
         (self.after_loop if whole_row else self.stores).writeline(DeferredLine(name, line))
 
     # Lanes -------------------------------------------------------------------------------------------------
@@ -273,7 +293,9 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         if V.graph.sizevars.optimization_hint(tree.numel, fallback=8192) < layout.LANES:
             return False
         accesses = (
-            lane_access(self._in_root_terms(self.simplify_indexing(i), tree), tree.index_sym(), layout.LANES)
+            lane_access(
+                self._in_root_terms(self.simplify_indexing(i), tree), tree.index_sym(), layout.LANES
+            )
             for i in indices
             if not free_symbol_is_type(i, SymT.TMP)
         )
@@ -288,7 +310,9 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         tree = self._lane_tree()
         assert tree is not None
         base = sympy.Symbol(f"{tree.prefix}base", integer=True, nonnegative=True)
-        return self.index_to_str(sympy_subs(self._in_root_terms(index, tree), {tree.index_sym(): base}))
+        return self.index_to_str(
+            sympy_subs(self._in_root_terms(index, tree), {tree.index_sym(): base})
+        )
 
     # Iteration ---------------------------------------------------------------------------------------------
 
@@ -361,7 +385,14 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
 
     def codegen_body(self) -> None:
         """Close the current segment and append it to the body."""
-        pending = (self.loads, self.compute, self.stores, self.vector_loads, self.prefix, self.after_loop)
+        pending = (
+            self.loads,
+            self.compute,
+            self.stores,
+            self.vector_loads,
+            self.prefix,
+            self.after_loop,
+        )
         if not any(pending):
             return
         reduction = self.features.is_reduction() and self.inside_reduction
@@ -387,7 +418,9 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         tree, index_type, base = self._reduction_tree(), self.index_dtype, self.loop_base()
         length, columns = self.collector.extent(tree), self.layout.columns
         own = f"{base} + {index_type}(column)" if columns > 1 else base
-        self.body.writeline(f"for ({index_type} {base} = 0; {base} < {length}; {base} += {columns})")
+        self.body.writeline(
+            f"for ({index_type} {base} = 0; {base} < {length}; {base} += {columns})"
+        )
         self.body.writeline("{")
         with self.body.indent():
             if self._columns_may_overhang():
@@ -468,7 +501,9 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
 
     def _grid_is_folded(self) -> bool:
         numel = self._row_tree().numel
-        return not V.graph.sizevars.statically_known_leq(numel, layout.GRID_ROW * self._rows_per_group())
+        return not V.graph.sizevars.statically_known_leq(
+            numel, layout.GRID_ROW * self._rows_per_group()
+        )
 
     def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
         """Put the dispatch of this kernel into the wrapper."""

@@ -81,7 +81,9 @@ def lane_access(index: sympy.Expr, variable: sympy.Symbol, lanes: int) -> LaneAc
     if slope != 1:
         return None
     terms = sympy.Add.make_args(remainder)
-    return LaneAccess(contiguous=True, aligned=all(_divides(lanes, term.as_coeff_Mul()[0]) for term in terms))
+    return LaneAccess(
+        contiguous=True, aligned=all(_divides(lanes, term.as_coeff_Mul()[0]) for term in terms)
+    )
 
 
 def _divides(lanes: int, number: sympy.Expr) -> bool:

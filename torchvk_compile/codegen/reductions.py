@@ -73,21 +73,27 @@ class ReductionCodegen:
             return self._arg(dtype, src_dtype, reduction_type, value)
         register = _accumulator(dtype)
         scalar = compute_type(register)
-        state = self._combined(f"{_REDUCERS[reduction_type]}<{scalar}>", f"{scalar}({value})", scalar)
+        state = self._combined(
+            f"{_REDUCERS[reduction_type]}<{scalar}>", f"{scalar}({value})", scalar
+        )
         if dtype is torch.bool:
             return self._result(f"({state} != 0)", torch.bool)
         return self._result(state, register)
 
-    def _welford(self, dtype: torch.dtype, reduction_type: str, value: Value) -> tuple[CSEVariable, ...]:
+    def _welford(
+        self, dtype: torch.dtype, reduction_type: str, value: Value
+    ) -> tuple[CSEVariable, ...]:
         register = _accumulator(dtype)
         scalar = compute_type(register)
         if reduction_type == "welford_reduce":
-            parts = (f"{scalar}({value})", f"{scalar}(0)", f"{scalar}(1)")
+            parts = [f"{scalar}({value})", f"{scalar}(0)", f"{scalar}(1)"]
         else:
-            parts = tuple(f"{scalar}({part})" for part in value)
+            parts = [f"{scalar}({part})" for part in value]
         fresh = f"{{ {', '.join(parts)} }}"
         state = self._combined(f"Welford<{scalar}>", fresh, f"Moments<{scalar}>")
-        return tuple(self._result(f"{state}.{field}", register) for field in ("mean", "m2", "weight"))
+        return tuple(
+            self._result(f"{state}.{field}", register) for field in ("mean", "m2", "weight")
+        )
 
     def _arg(
         self, dtype: torch.dtype, src_dtype: torch.dtype, reduction_type: str, value: Value
@@ -98,7 +104,9 @@ class ReductionCodegen:
             index = self._reduction_tree().name  # type: ignore[attr-defined]
         scalar = compute_type(_accumulator(src_dtype))
         fresh = f"{{ {scalar}({value}), int64_t({index}) }}"
-        state = self._combined(f"{_REDUCERS[reduction_type]}<{scalar}>", fresh, f"Indexed<{scalar}>")
+        state = self._combined(
+            f"{_REDUCERS[reduction_type]}<{scalar}>", fresh, f"Indexed<{scalar}>"
+        )
         return self._result(f"{compute_type(dtype)}({state}.index)", dtype)
 
     def _combined(self, reducer: str, fresh: str, state_type: str) -> str:

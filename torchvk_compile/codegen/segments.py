@@ -44,8 +44,20 @@ from torchvk_compile.plan.graph_plan import (
 if TYPE_CHECKING:
     from torchvk_compile.codegen.wrapper import PlanWrapperCodegen
 
-_DEVICE_LINES = (DispatchLine, AllocateLine, ReuseLine, ReinterpretLine, FreeIfNotReusedLine, FreeLine)
-_IGNORED_LINES = (NullLine, LineContext, EnterDeviceContextManagerLine, ExitDeviceContextManagerLine)
+_DEVICE_LINES = (
+    DispatchLine,
+    AllocateLine,
+    ReuseLine,
+    ReinterpretLine,
+    FreeIfNotReusedLine,
+    FreeLine,
+)
+_IGNORED_LINES = (
+    NullLine,
+    LineContext,
+    EnterDeviceContextManagerLine,
+    ExitDeviceContextManagerLine,
+)
 
 # Arithmetic on sizes and checks of the graph's inputs need nothing from the device, so they may come first.
 _HOIST_LINES = (SymbolicCallArgLine, CommentLine, *torch_compat.input_check_lines())
@@ -89,7 +101,9 @@ def _may_come_first(line: Any) -> bool:
     if isinstance(line, _HOIST_LINES):
         return True
     text = getattr(line, "line", line)
-    return isinstance(text, str) and (not text.strip() or text.lstrip().startswith(("#", "assert_size_stride(")))
+    return isinstance(text, str) and (
+        not text.strip() or text.lstrip().startswith(("#", "assert_size_stride("))
+    )
 
 
 @dataclasses.dataclass
@@ -127,7 +141,9 @@ class _Segment:
         """The lines that take the place of the row, and the plan they call (None without dispatches)."""
         for line in self._lines:
             self._visit(line)
-        escaping = [name for name, storage in self._storages.items() if self._escapes(name, storage)]
+        escaping = [
+            name for name, storage in self._storages.items() if self._escapes(name, storage)
+        ]
         # A buffer that no kernel of this row writes is for host code that follows.
         allocated = [name for name in escaping if not self._storages[name].used]
         produced = [name for name in escaping if self._storages[name].used]
@@ -150,9 +166,7 @@ class _Segment:
                     storage.used, storage.last = True, step
         elif isinstance(line, AllocateLine):
             self._storages[line.node.get_name()] = _Storage(line.node, step, step)
-        elif isinstance(line, ReuseLine):
-            self._alias(line.reused_as.get_name(), line.node.get_name(), line)
-        elif isinstance(line, ReinterpretLine):
+        elif isinstance(line, (ReuseLine, ReinterpretLine)):
             self._alias(line.reused_as.get_name(), line.node.get_name(), line)
         elif isinstance(line, FreeIfNotReusedLine):
             self._free(line)
@@ -260,7 +274,9 @@ class _Segment:
                         names.setdefault(root)
         return tuple(names)
 
-    def _step(self, line: DispatchLine, scalars: dict[str, tuple[str, str]], sizes: _Sizes) -> Dispatch:
+    def _step(
+        self, line: DispatchLine, scalars: dict[str, tuple[str, str]], sizes: _Sizes
+    ) -> Dispatch:
         def bind(operand: BoundOperand) -> Operand:
             if operand.buffer is not None:
                 offset = sizes.size(self._offset(operand.buffer))

@@ -1,7 +1,8 @@
 """A kernel written by hand (a template) with Inductor's fused pointwise nodes behind its store.
 
-In: a `TemplateBuffer`, the names its shell gives to the output's indices, and fused epilogue nodes. Out: Slang source
-and a `DispatchLine`. Forbidden: knowing what the template computes (its subclass and its shell do).
+In: a `TemplateBuffer`, the names its shell gives to the output's indices, and fused epilogue
+nodes. Out: Slang source and a `DispatchLine`. Forbidden: knowing what the template computes (its
+subclass and its shell do).
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ Epilogue = Callable[[CSEVariable, Sequence[sympy.Expr]], Any]
 class TemplateKernel(SlangKernel):
     """A Jinja shell whose store step is generated.
 
-    The shell computes `layout.lanes` consecutive elements along the output's last dimension at a time and
-    includes `store_step` where it has them. There the variables named by `index_names` hold the output's
-    indices, of the last of them ``<name>_first`` the first lane's, and `value` is the vector of accumulated
-    values (a scalar with one lane).
+    The shell computes `layout.lanes` consecutive elements along the output's last dimension at a
+    time and includes `store_step` where it has them. There the variables named by `index_names`
+    hold the output's indices, of the last of them ``<name>_first`` the first lane's, and `value` is
+    the vector of accumulated values (a scalar with one lane).
 
     Args:
         output: the buffer the template fills.
@@ -45,7 +46,8 @@ class TemplateKernel(SlangKernel):
         accumulator: dtype of the accumulated values.
         epilogue: what happens to an accumulated value before it is rounded to the output's dtype.
         template: file name of the shell in `codegen_templates`.
-        layout: size of the workgroup, lanes of the store step, subgroup size if the shell relies on one.
+        layout: size of the workgroup, lanes of the store step, subgroup size if the shell relies
+            on one.
     """
 
     def __init__(
@@ -75,19 +77,19 @@ class TemplateKernel(SlangKernel):
         self.prologue_fused_inputs: set[str] = set()
         self.groups: sympy.Expr = sympy.Integer(1)
 
-    # What the subclass provides ----------------------------------------------------------------------------
+    # What the subclass provides ------------------------------------------------------------------
 
     def shell_values(self) -> dict[str, Any]:
-        """Values for the shell's Jinja variables; may ask for arguments (`argument`, `args.input`)."""
+        """Values for the shell's Jinja variables; may ask for arguments (see `argument`)."""
         raise NotImplementedError
 
-    # What the shell can ask for ----------------------------------------------------------------------------
+    # What the shell can ask for ------------------------------------------------------------------
 
     def argument(self, name: str, size: sympy.Expr) -> str:
         """An argument that carries a size or stride in elements."""
         return self.collector.size(name, size)
 
-    # What the scheduling asks for --------------------------------------------------------------------------
+    # What the scheduling asks for ----------------------------------------------------------------
 
     def codegen_template(self, epilogue_nodes: Sequence[Any]) -> str:
         """The entry point's source with the epilogue nodes inside."""
@@ -117,7 +119,7 @@ class TemplateKernel(SlangKernel):
             )
         )
 
-    # Iteration: every index is an expression of the shell's variables --------------------------------------
+    # Iteration: every index is an expression of the shell's variables ----------------------------
 
     def _name_iteration(self) -> None:
         tree = self.range_trees[0]
@@ -131,7 +133,7 @@ class TemplateKernel(SlangKernel):
             tree.var_ranges[symbol] = length
 
     def codegen_indexing(self, expr: sympy.Expr) -> sympy.Expr:
-        """The index in terms of the shell's variables, whatever way a fused node splits its iterations."""
+        """The index in the shell's variables, whatever way a fused node splits its iterations."""
         expr = V.graph.sizevars.simplify_with_ranges(expr, self.var_ranges())
         replacements = {
             symbol: self._in_shell_terms(self.range_tree_nodes[symbol])
@@ -140,12 +142,16 @@ class TemplateKernel(SlangKernel):
         }
         if not replacements:
             return expr
-        return V.graph.sizevars.simplify_with_ranges(sympy_subs(expr, replacements), self.var_ranges())
+        return V.graph.sizevars.simplify_with_ranges(
+            sympy_subs(expr, replacements), self.var_ranges()
+        )
 
     def _in_shell_terms(self, entry: IterationRangesEntry) -> sympy.Expr:
         linear = sympy.Integer(0)
         for symbol, length in zip(self._indices, self._size, strict=True):
-            own = sympy.Integer(0) if V.graph.sizevars.statically_known_equals(length, 1) else symbol
+            own = (
+                sympy.Integer(0) if V.graph.sizevars.statically_known_equals(length, 1) else symbol
+            )
             linear = linear * length + own
         expr = sympy_subs(entry.expr, {entry.root.index_sym(): sympy.expand(linear)})
         return V.graph.sizevars.simplify_with_ranges(expr, self.var_ranges())
@@ -161,7 +167,7 @@ class TemplateKernel(SlangKernel):
     def _first(self) -> sympy.Symbol:
         return sympy_index_symbol(f"{self._indices[-1].name}_first")
 
-    # The store step ----------------------------------------------------------------------------------------
+    # The store step ------------------------------------------------------------------------------
 
     def _store_output(self, *, rounded: bool) -> None:
         value: Any = self.cse.namedvar("accumulated", dtype=self._accumulator)
@@ -221,7 +227,7 @@ class TemplateKernel(SlangKernel):
         )
 
     def _choose_index_dtype(self) -> torch.dtype:
-        """int32 where the byte offset of every element fits 32 bits, which library loads rely on."""
+        """int32 where every element can be indexed with it."""
         from torch._inductor.codegen.simd import SIMDScheduling
 
         buffers = [self._output, *self._output.inputs]

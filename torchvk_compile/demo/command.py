@@ -10,6 +10,7 @@ import copy
 import importlib.metadata
 import logging
 import platform
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from torchvk_compile import cache, config
 from torchvk_compile.demo import digits, report
 from torchvk_compile.demo.training import Recipe, Trainer, TrainingRun, build_model, max_loss_gap
 from torchvk_compile.errors import UsageError, VulkanError
+from torchvk_compile.shaders import find_compiler
 
 _DEFAULT_EPOCHS = {"scikit-learn": 15, "MNIST": 3}
 
@@ -41,8 +43,8 @@ class DemoOptions:
 def run(options: DemoOptions) -> report.DemoResult:
     """Run the demo and print its result.
 
-    Raises UsageError or CorruptDataError before any training if an argument is no good, VulkanError
-    if there is no device.
+    Before any training it raises UsageError or CorruptDataError if an argument is no good,
+    VulkanError if there is no device and ShaderCompileError if there is no Slang compiler.
     """
     if options.json is not None:
         report.check_writable_file(options.json)
@@ -50,8 +52,8 @@ def run(options: DemoOptions) -> report.DemoResult:
     device = _chosen_device(options.device)
     default_epochs = next(n for name, n in _DEFAULT_EPOCHS.items() if data.name.startswith(name))
     recipe = Recipe(options.epochs or default_epochs, options.batch_size)
-    shaders = options.dump_shaders or config.dump_shaders or cache.directory() / "demo-shaders"
-    report.check_writable_directory(shaders)
+    find_compiler()
+    shaders = _shader_directory(options)
     # Dynamo warns that it ignores the profiler mark inside every optimizer's step.
     torch._logging.set_logs(dynamo=logging.ERROR)
     with config.patch(dump_shaders=shaders):
@@ -60,6 +62,20 @@ def run(options: DemoOptions) -> report.DemoResult:
     if options.json is not None:
         report.write_json(result, options.json)
     return result
+
+
+def _shader_directory(options: DemoOptions) -> Path:
+    """Where the kernels can be read afterwards. One that was asked for must be writable."""
+    chosen = options.dump_shaders or config.dump_shaders
+    if chosen is not None:
+        report.check_writable_directory(chosen)
+        return chosen
+    try:
+        directory = cache.directory() / "demo-shaders"
+        report.check_writable_directory(directory)
+    except UsageError:
+        directory = Path(tempfile.mkdtemp(prefix="torchvk-demo-shaders-"))
+    return directory
 
 
 def _train_and_measure(

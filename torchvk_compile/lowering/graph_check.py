@@ -17,7 +17,10 @@ from torchvk_compile.codegen.device_profile import fingerprint, profile_of
 from torchvk_compile.errors import UnsupportedOperatorError
 from torchvk_compile.shaders import template_root
 
-_NEEDED_FEATURE = {torch.float64: ("float64", "shaderFloat64"), torch.complex128: ("float64", "shaderFloat64")}
+_NEEDED_FEATURE = {
+    torch.float64: ("float64", "shaderFloat64"),
+    torch.complex128: ("float64", "shaderFloat64"),
+}
 
 
 class GraphCheck(CustomGraphModulePass):
@@ -69,7 +72,11 @@ def _source_digest() -> str:
     if _digest is None:
         digest = hashlib.sha256()
         package = Path(__file__).parents[1]
-        for root, pattern in ((package, "**/*.py"), (template_root(), "**/*.j2"), (template_root(), "**/*.slang")):
+        for root, pattern in (
+            (package, "**/*.py"),
+            (template_root(), "**/*.j2"),
+            (template_root(), "**/*.slang"),
+        ):
             for path in sorted(root.glob(pattern)):
                 digest.update(path.read_bytes())
         _digest = digest.hexdigest()

@@ -11,14 +11,24 @@ import math
 import struct
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from torchvk_compile import shaders
-from torchvk_compile.plan.graph_plan import ArenaBuffer, GraphPlan, KernelSpec, Operand, OutputBuffer, Size
+from torchvk_compile.plan.graph_plan import (
+    ArenaBuffer,
+    GraphPlan,
+    KernelSpec,
+    Operand,
+    OutputBuffer,
+    Size,
+)
 from torchvk_compile.plan.hazards import barriers
 from torchvk_compile.plan.memory import plan_arena
+
+if TYPE_CHECKING:
+    from torchvk_compile._runtime import ExecutableReport
 
 ALIGNED_LINE = "static const bool ALIGNED = true;"
 """The line of a Slang module that promises 16-byte aligned inputs; see `CompiledPlan`."""
@@ -99,7 +109,9 @@ class CompiledPlan:
         values = self._static_values if self._static_values is not None else self._bind(symbols)
         if scalars:
             values = values + [encode(s) for encode, s in zip(self._encoders, scalars, strict=True)]
-        return [self._tensor_from_capsule(capsule) for capsule in runtime_plan.run(addresses, values)]
+        return [
+            self._tensor_from_capsule(capsule) for capsule in runtime_plan.run(addresses, values)
+        ]
 
     def _unaligned_plan(self) -> Any:
         if self._unaligned is None:
@@ -107,7 +119,9 @@ class CompiledPlan:
         return self._unaligned
 
     def _build(self, slang: str) -> Any:
-        spec = _runtime_spec(self.plan, self._slots, self._spirv(slang), self._device.register_assert)
+        spec = _runtime_spec(
+            self.plan, self._slots, self._spirv(slang), self._device.register_assert
+        )
         return self._device.build_plan(spec)
 
     def _spirv(self, slang: str) -> bytes:
@@ -115,7 +129,7 @@ class CompiledPlan:
         nan_preserve = self._device.profile.nan_preserve
         return shaders.compile_module(slang, names, name=self.plan.name, nan_preserve=nan_preserve)
 
-    def pipeline_statistics(self) -> dict[str, dict[str, Any]]:
+    def pipeline_statistics(self) -> dict[str, ExecutableReport]:
         """What the driver made of every kernel: its first executable as the runtime describes it, by kernel name.
 
         Raises:
@@ -123,7 +137,9 @@ class CompiledPlan:
         """
         spirv = self._spirv(self.plan.slang)
         return {
-            kernel.name: self._device.pipeline_statistics(spirv, kernel.name, kernel.subgroup_size)[0]
+            kernel.name: self._device.pipeline_statistics(spirv, kernel.name, kernel.subgroup_size)[
+                0
+            ]
             for kernel in self.plan.kernels
         }
 
@@ -196,7 +212,9 @@ def _runtime_spec(
     buffers: dict[str, tuple[Any, ...]] = {_ERRORS: ("errors",)}
     buffers |= {name: ("input", i) for i, name in enumerate(plan.inputs)}
     buffers |= {output.name: ("output", i) for i, output in enumerate(plan.outputs)}
-    buffers |= {buffer.name: ("arena", slots.arena_offset(i)) for i, buffer in enumerate(plan.arena)}
+    buffers |= {
+        buffer.name: ("arena", slots.arena_offset(i)) for i, buffer in enumerate(plan.arena)
+    }
     kernels = {kernel.name: (i, kernel) for i, kernel in enumerate(plan.kernels)}
     flags = barriers(plan.steps, _memory_sharing(plan, slots))
 
@@ -206,9 +224,18 @@ def _runtime_spec(
         for argument, at, operand in bound:
             if operand.buffer is not None:
                 offset = slots.size(operand.offset)
-                result.append({"kind": "pointer", "at": at, "buffer": buffers[operand.buffer], "offset": offset})
+                result.append(
+                    {
+                        "kind": "pointer",
+                        "at": at,
+                        "buffer": buffers[operand.buffer],
+                        "offset": offset,
+                    }
+                )
             elif operand.scalar is not None:
-                result.append({"kind": argument.kind, "at": at, "value": slots.scalar(operand.scalar)})
+                result.append(
+                    {"kind": argument.kind, "at": at, "value": slots.scalar(operand.scalar)}
+                )
             elif operand.assertion is not None:
                 code = register_assert(f"{operand.assertion} in kernel {kernel.name}")
                 result.append({"kind": argument.kind, "at": at, "value": code})
@@ -285,11 +312,15 @@ def _output_bytes(output: OutputBuffer, known: Callable[[Size], int]) -> int:
     shape = [known(s) for s in output.shape]
     if 0 in shape:
         return 0
-    extent = 1 + sum((n - 1) * known(stride) for n, stride in zip(shape, output.strides, strict=True))
+    extent = 1 + sum(
+        (n - 1) * known(stride) for n, stride in zip(shape, output.strides, strict=True)
+    )
     return extent * getattr(torch, output.dtype).itemsize
 
 
-def _evaluator(symbols: Sequence[str], expressions: Sequence[str]) -> Callable[..., tuple[int, ...]]:
+def _evaluator(
+    symbols: Sequence[str], expressions: Sequence[str]
+) -> Callable[..., tuple[int, ...]]:
     source = f"lambda {', '.join(symbols)}: ({''.join(text + ', ' for text in expressions)})"
     return eval(source, {"math": math, "max": max, "min": min, "abs": abs, "int": int})
 

@@ -189,7 +189,9 @@ class GraphPlan:
         """
         data = json.loads(text)
         if data.pop("version", None) != PLAN_VERSION:
-            raise ValueError("plan was written by another version of TorchVK; clear the Inductor cache")
+            raise ValueError(
+                "plan was written by another version of TorchVK; clear the Inductor cache"
+            )
         return GraphPlan(
             name=data["name"],
             slang=slang,

@@ -37,5 +37,9 @@ def barriers(steps: Sequence[Dispatch], shares_memory: Callable[[str, str], bool
     return flags
 
 
-def _touches(names: Sequence[str], pending: set[str], shares_memory: Callable[[str, str], bool]) -> bool:
-    return any(name in pending or any(shares_memory(name, other) for other in pending) for name in names)
+def _touches(
+    names: Sequence[str], pending: set[str], shares_memory: Callable[[str, str], bool]
+) -> bool:
+    return any(
+        name in pending or any(shares_memory(name, other) for other in pending) for name in names
+    )

@@ -11,7 +11,9 @@ ARENA_ALIGNMENT = 256
 """Alignment of every buffer in bytes; as much as any Vulkan limit on buffer offsets asks for."""
 
 
-def plan_arena(nbytes: Sequence[int], lifetimes: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
+def plan_arena(
+    nbytes: Sequence[int], lifetimes: Sequence[tuple[int, int]]
+) -> tuple[list[int], int]:
     """Give every buffer an offset so that buffers alive at the same step never overlap.
 
     Larger buffers are placed first, each at the lowest gap that fits between those already placed whose

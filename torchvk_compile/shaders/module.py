@@ -118,7 +118,14 @@ def _library_directory() -> Path:
 def _cache_key(
     source: str, modules: dict[str, str], compiler: SlangCompiler, nan_preserve: Sequence[int]
 ) -> str:
-    parts = (compiler.identity, *_OPTIONS, *modules, *modules.values(), str([*nan_preserve]), source)
+    parts = (
+        compiler.identity,
+        *_OPTIONS,
+        *modules,
+        *modules.values(),
+        str([*nan_preserve]),
+        source,
+    )
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
