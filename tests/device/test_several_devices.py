@@ -103,3 +103,19 @@ def test_each_device_has_its_own_memory_and_random_state(two_devices: dict[str, 
         """,
         two_devices,
     )
+
+
+def test_the_chosen_device_is_vk_0(two_devices: dict[str, str]) -> None:
+    run(
+        """
+        import torch
+        assert torch.vk.device_count() == 1
+        assert torch.vk.get_device_properties().index == 1
+        tensor = torch.arange(3.0, device="vk")
+        assert str(tensor.device) == "vk:0" and str((tensor + 1).device) == "vk:0"
+        leaf = torch.ones(2, device="vk", requires_grad=True)
+        (leaf * 3).sum().backward()
+        assert leaf.grad.tolist() == [3.0, 3.0]
+        """,
+        two_devices | {"TORCHVK_DEVICE": "1"},
+    )

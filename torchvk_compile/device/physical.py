@@ -141,8 +141,7 @@ def _open(index: int) -> Device:
             _before_first_open.pop()()
         path = cache.directory() / "pipelines" / f"{chosen.device_uuid}-{chosen.driver_uuid}.bin"
         path.parent.mkdir(parents=True, exist_ok=True)
-        identity = (chosen.index, str(path))
-        device = _runtime.device(*identity, *([] if chosen.index == index else [index]))
+        device = _runtime.device(chosen.index, str(path), index)
         _opened_by = os.getpid()
         _opened[index] = device
         return device
