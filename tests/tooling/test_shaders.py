@@ -116,6 +116,14 @@ def test_second_compilation_comes_from_the_disk(
     assert shaders.compile_module(TWO_KERNELS, NAMES) == first
 
 
+def test_log_tells_what_is_compiled(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shaders.compile_module(TWO_KERNELS, NAMES, name="quiet")
+    with config.patch(log="info"):
+        shaders.compile_module(TWO_KERNELS + "// again\n", NAMES, name="step")
+    (message,) = caplog.messages
+    assert message.startswith("slang: step, 2 kernels, ")
+
+
 def test_corrupt_cache_entry_is_compiled_again(directory: Path) -> None:
     first = shaders.compile_module(TWO_KERNELS, NAMES)
     (entry,) = [path for path in (directory / "cache" / "spirv").rglob("*") if path.is_file()]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import logging
 import re
 import tempfile
 import time
@@ -17,13 +16,12 @@ from pathlib import Path
 
 from torchvk_compile import cache, config
 from torchvk_compile.errors import ShaderCompileError
+from torchvk_compile.log import logger
 from torchvk_compile.shaders import spirv
 from torchvk_compile.shaders.executable import SlangExecutable
 from torchvk_compile.shaders.imports import imported_modules, include_options
 from torchvk_compile.shaders.library import SlangFailure, SlangLibrary, SlangLibraryUnusable
 from torchvk_compile.shaders.location import SlangCompiler, find_compiler, template_root
-
-_logger = logging.getLogger("torchvk")
 
 _CACHE_KIND = "spirv"
 _OPTIONS = (
@@ -70,7 +68,7 @@ def compile_module(
         start = time.perf_counter()
         binary = spirv.with_nan_preserved(_compile(compiler, source, modules, name), nan_preserve)
         milliseconds = 1e3 * (time.perf_counter() - start)
-        _logger.info("slang: %s, %d kernels, %.0f ms", name, len(entry_points), milliseconds)
+        logger().info("slang: %s, %d kernels, %.0f ms", name, len(entry_points), milliseconds)
         cache.write(_CACHE_KIND, key, binary)
     if config.dump_shaders is not None:
         _dump(config.dump_shaders, name, source, binary)
@@ -106,7 +104,7 @@ def _slang(compiler: SlangCompiler) -> SlangLibrary | SlangExecutable:
         except SlangLibraryUnusable as error:
             if compiler.executable is None:
                 raise SlangFailure(str(error)) from error
-            _logger.warning("slang: using %s, because %s", compiler.executable, error)
+            logger().warning("slang: using %s, because %s", compiler.executable, error)
     assert compiler.executable is not None
     return SlangExecutable(compiler.executable)
 
