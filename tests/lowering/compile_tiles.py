@@ -1,7 +1,7 @@
 """Compile every tiling for the device in use and print what the driver made of it, as JSON.
 
-In: the environment selects the device, usually RADV's null hardware. Out: statistics by tiling and layout on standard
-output. Forbidden: reading results back; null hardware has none.
+In: the environment selects the device, usually RADV's null hardware. Out: statistics by tiling and
+layout on standard output. Forbidden: reading results back; null hardware has none.
 """
 
 from __future__ import annotations

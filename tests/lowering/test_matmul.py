@@ -26,9 +26,10 @@ def check(
     dynamic: bool | None = False,
     compiled: Callable[..., Any] | None = None,
 ) -> None:
-    """Compare `fn`, compiled for the device, with a float64 (for integers: equal) reference on the CPU.
+    """Compare `fn`, compiled for the device, with the CPU: floats in float64, integers exactly.
 
-    Bounds are relative to the largest element: sums of such sizes cancel in the others. NaNs must match.
+    Bounds are relative to the largest element: sums of such sizes cancel in the others. NaNs must
+    match.
     """
     compiled = compiled or torch.compile(fn, backend="torchvk", dynamic=dynamic)
     actual = compiled(*(on(device, x) for x in inputs))
@@ -37,10 +38,16 @@ def check(
     if isinstance(actual, torch.Tensor):
         actual, exact, plain = [actual], [exact], [plain]
     for result, reference, like in zip(actual, exact, plain, strict=True):
-        assert result.dtype == like.dtype and result.shape == like.shape and result.stride() == like.stride()
+        assert (
+            result.dtype == like.dtype
+            and result.shape == like.shape
+            and result.stride() == like.stride()
+        )
         if like.dtype.is_floating_point:
             reference = reference.double()
-            magnitude = reference.abs().nan_to_num(0, 0, 0).max().item() if reference.numel() else 0.0
+            magnitude = (
+                reference.abs().nan_to_num(0, 0, 0).max().item() if reference.numel() else 0.0
+            )
             torch.testing.assert_close(
                 result.cpu().double(),
                 reference,
@@ -166,7 +173,14 @@ def test_bias_broadcasts(vk: torch.device) -> None:
         return [torch.addmm(bias, a, b, beta=0.25, alpha=-2) for bias in (row, column, one, full)]
 
     check(
-        products, values(9), values(7, 1), values(1), values(7, 9), values(7, 5), values(5, 9), device=vk
+        products,
+        values(9),
+        values(7, 1),
+        values(1),
+        values(7, 9),
+        values(7, 5),
+        values(5, 9),
+        device=vk,
     )
 
 

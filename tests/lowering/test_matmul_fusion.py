@@ -1,4 +1,4 @@
-"""Pointwise work after a matrix product runs inside the product's kernel, and what cannot does not."""
+"""Pointwise work after a matrix product runs inside its kernel; what cannot does not."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def test_batched_scores(vk: torch.device) -> None:
     def scores(q: Any, k: Any, mask: Any) -> Any:
         return (q @ k.mT * 0.125).masked_fill(mask > 1, -1e4) + mask
 
-    kernels = dispatches(scores, values(2, 3, 20, 16), values(2, 3, 33, 16), values(20, 33), device=vk)
+    kernels = dispatches(
+        scores, values(2, 3, 20, 16), values(2, 3, 33, 16), values(20, 33), device=vk
+    )
     assert len(kernels) == 1
 
 

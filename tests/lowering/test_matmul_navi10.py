@@ -1,4 +1,7 @@
-"""The RX 5600 XT's shader compiler keeps every tiling in registers: RADV's null hardware, nothing runs."""
+"""The RX 5600 XT's shader compiler keeps every tiling in registers.
+
+RADV compiles for null hardware; nothing runs.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,15 @@ import torch._inductor.config as inductor_config
 from test_matmul import check, values
 
 from torchvk_compile.codegen import gemm_config
-from torchvk_compile.codegen.gemm_config import LARGE, MEDIUM, SMALL, TALL, WIDE, GemmConfig, PanelConfig
+from torchvk_compile.codegen.gemm_config import (
+    LARGE,
+    MEDIUM,
+    SMALL,
+    TALL,
+    WIDE,
+    GemmConfig,
+    PanelConfig,
+)
 from torchvk_compile.lowering import matmul
 
 
@@ -52,7 +60,9 @@ def test_large_tiles(vk: torch.device, monkeypatch: pytest.MonkeyPatch, config: 
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.int8, torch.int64], ids=str)
-def test_tiles_of_other_dtypes(vk: torch.device, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+def test_tiles_of_other_dtypes(
+    vk: torch.device, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
     use(monkeypatch, SMALL)
     check(torch.addmm, *(values(*s, dtype=dtype) for s in ((37,), (33, 20), (20, 37))), device=vk)
 
@@ -62,7 +72,9 @@ def test_split_k(vk: torch.device, monkeypatch: pytest.MonkeyPatch, parts: int) 
     use(monkeypatch, dataclasses.replace(SMALL, split_k=parts))
 
     def products(a: Any, b: Any, bias: Any) -> Any:
-        return torch.relu(torch.addmm(bias, a, b, alpha=0.5)), a.expand(2, 40, 70) @ b.expand(2, 70, 36)
+        return torch.relu(torch.addmm(bias, a, b, alpha=0.5)), a.expand(2, 40, 70) @ b.expand(
+            2, 70, 36
+        )
 
     check(products, values(40, 70), values(70, 36), values(36), device=vk)
     check(products, values(40, 70).half(), values(70, 36).half(), values(36).half(), device=vk)

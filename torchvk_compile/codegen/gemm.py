@@ -1,7 +1,7 @@
-"""Matrix products: what the shells `gemm_tile.slang.j2` (GPUs) and `gemm_panel.slang.j2` (CPU drivers) need to know.
+"""What the shells of matrix products, `gemm_tile` (GPUs) and `gemm_panel` (CPU drivers), must know.
 
-In: a `TemplateBuffer` with operands (B, M, K) and (B, K, N), and a `GemmConfig`. Out: values for the shells.
-Forbidden: choosing the configuration, knowing which ATen operator asks.
+In: a `TemplateBuffer` with operands (B, M, K) and (B, K, N), and a `GemmConfig`. Out: values for
+the shells. Forbidden: choosing the configuration, knowing which ATen operator asks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Operand:
     Attributes:
         pointer: name of the argument.
         storage: Slang type of an element in memory.
-        vector, scalar: accumulator elements as Slang expressions of what is in memory, called `stored`.
+        vector, scalar: accumulator elements as Slang expressions of what memory holds, `stored`.
         origin: element index of the current batch's matrix.
         outer_stride: elements between neighbours along M or N.
         k_stride: elements between neighbours along K.
@@ -53,7 +53,7 @@ class GemmKernel(TemplateKernel):
     """``output[b, m, n] = epilogue(sum over k of a[b, m, k] * b[b, k, n])``.
 
     Args:
-        output: of size (M, N) or (B, M, N); with a split K (S, M, N) or (S, B, M, N), of partial sums.
+        output: of size (M, N) or (B, M, N); with a split K (S, M, N) or (S, B, M, N), partial sums.
         a, b: operands with fixed layouts, 2-d or 3-d.
         config: the tiling.
         accumulator: dtype of the sums: float32, float64, int32 or int64.
@@ -87,7 +87,9 @@ class GemmKernel(TemplateKernel):
         *batch, m, k = self._a.get_size()
         n = self._b.get_size()[-1]
         count = batch[0] if batch else sympy.Integer(1)
-        self.groups = CeilDiv(m, config.block_m) * CeilDiv(n, config.block_n) * count * config.split_k
+        self.groups = (
+            CeilDiv(m, config.block_m) * CeilDiv(n, config.block_n) * count * config.split_k
+        )
         return {
             "config": config,
             "scalar": compute_type(self._accumulator),
@@ -106,10 +108,14 @@ class GemmKernel(TemplateKernel):
         known_multiple = V.graph.sizevars.statically_known_multiple_of
         along_outer, along_k = (
             # The stride of a dimension of one element says nothing.
-            sympy.Integer(0) if V.graph.sizevars.statically_known_equals(size[at], 1) else layout.stride[at]
+            sympy.Integer(0)
+            if V.graph.sizevars.statically_known_equals(size[at], 1)
+            else layout.stride[at]
             for at in (outer, inner)
         )
-        unit_outer, unit_k = (V.graph.sizevars.statically_known_equals(s, 1) for s in (along_outer, along_k))
+        unit_outer, unit_k = (
+            V.graph.sizevars.statically_known_equals(s, 1) for s in (along_outer, along_k)
+        )
         run = "k" if unit_k else "outer"
         batch_stride = layout.stride[0] if len(size) == 3 else sympy.Integer(0)
         contiguous = unit_outer or unit_k
@@ -127,13 +133,16 @@ class GemmKernel(TemplateKernel):
             k_stride="1" if unit_k else self.argument(f"{name}_k_stride", along_k),
             run=run,
             contiguous=contiguous,
-            aligned=contiguous and all(known_multiple(s, LANES) for s in (other, layout.offset, batch_stride)),
+            aligned=contiguous
+            and all(known_multiple(s, LANES) for s in (other, layout.offset, batch_stride)),
         )
 
 
 def _workgroup(config: GemmConfig) -> WorkgroupLayout:
     if isinstance(config, PanelConfig):
-        return WorkgroupLayout(config.subgroup, 1, 1, config.subgroup, inner=False, persistent=False)
+        return WorkgroupLayout(
+            config.subgroup, 1, 1, config.subgroup, inner=False, persistent=False
+        )
     return WorkgroupLayout(config.workgroup_size, 1, LANES, 1, inner=False, persistent=False)
 
 
@@ -143,4 +152,8 @@ def _vector_conversion(dtype: torch.dtype, accumulator: torch.dtype) -> str:
         return "halfToFloat(stored)"
     if dtype is torch.bfloat16:
         return "bfloatToFloat(stored)"
-    return "stored" if dtype == accumulator else f"vector<{compute_type(accumulator)}, {LANES}>(stored)"
+    return (
+        "stored"
+        if dtype == accumulator
+        else f"vector<{compute_type(accumulator)}, {LANES}>(stored)"
+    )

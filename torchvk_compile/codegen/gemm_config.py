@@ -1,7 +1,7 @@
 """Which tile a matrix product is computed with.
 
-In: sizes (hints where they are dynamic), dtype and the device's profile. Out: a `TileConfig` or `PanelConfig`.
-Forbidden: emitting code.
+In: sizes (hints where they are dynamic), dtype and the device's profile. Out: a `TileConfig` or a
+`PanelConfig`. Forbidden: emitting code.
 """
 
 from __future__ import annotations
@@ -61,12 +61,14 @@ class TileConfig:
 class PanelConfig:
     """Rows times columns per subgroup, operands in registers only: for drivers that run on a CPU.
 
-    Such drivers turn a subgroup into one vector of the CPU; shared memory gains nothing there, and barriers cost.
+    Such drivers turn a subgroup into one vector of the CPU; shared memory gains nothing there, and
+    barriers cost.
 
     Attributes:
         rows: of the output, the same for all lanes.
         columns: of the output per lane.
-        steps: of K whose elements of the first operand are fetched by one load, lane by lane; at most `subgroup`.
+        steps: of K whose elements of the first operand are fetched by one load, lane by lane; at
+            most `subgroup`.
         subgroup: invocations per workgroup, all in one subgroup.
         split_k: see `TileConfig`; CPUs have too few units for it to pay.
     """
@@ -88,7 +90,7 @@ class PanelConfig:
 
 GemmConfig = TileConfig | PanelConfig
 
-# 8x8 outputs per invocation give 16 FMA per 16-byte read of shared memory, in 128 registers on RDNA.
+# 8x8 outputs per invocation: 16 FMA per 16-byte read of shared memory, in 128 registers on RDNA.
 LARGE = TileConfig(128, 128, 16, 8, 8)
 MEDIUM = TileConfig(64, 64, 16, 8, 8)
 SMALL = TileConfig(32, 32, 16, 4, 4)
@@ -146,8 +148,8 @@ def choose_config(
 def _seconds(config: TileConfig, units: int, batch: int, m: int, n: int, k: int) -> float:
     """Estimated time of a product, fitted to measurements on 132 units at sizes from 512 to 4096.
 
-    A compute unit works at the rate that its workgroups reach together; the unit with most of them decides.
-    Splitting K adds a pass that reads the partial sums.
+    A compute unit works at the rate that its workgroups reach together; the unit with most of them
+    decides. Splitting K adds a pass that reads the partial sums.
     """
     alone, together = _RATES[dataclasses.replace(config, split_k=1)]
     per_unit = -(-config.tiles(batch, m, n) * config.split_k // units)
@@ -168,7 +170,10 @@ def _runs_panels(profile: Any, accumulator: torch.dtype) -> bool:
 
 
 def _panel(profile: Any, multiplications: int) -> PanelConfig:
-    """Sixteen rows by four columns per lane, measured at 15 to 20 GFLOP/s on one core; small products compile faster."""
+    """Sixteen rows by four columns per lane: 15 to 20 GFLOP/s on one core, measured.
+
+    Small products are given fewer outputs, which compile faster.
+    """
     subgroup = profile.subgroup_size
     rows, columns = (8, 2) if multiplications <= 64**3 else (16, 4)
     return PanelConfig(rows, columns, min(8, subgroup), subgroup)

@@ -62,9 +62,7 @@ def _integer_product(a: Any, b: Any) -> ir.TensorBox:
     return matmul("aten._int_mm", a, b, out_dtype=torch.int32)
 
 
-def _sum_with_product(
-    bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1
-) -> ir.TensorBox:
+def _sum_with_product(bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> ir.TensorBox:
     return matmul("aten.addmm", a, b, bias=bias, beta=beta, alpha=alpha)
 
 
@@ -116,7 +114,9 @@ def matmul(
     *batch_a, m, k = a.get_size()
     *batch_b, other_k, n = b.get_size()
     sizevars.check_equals_and_simplify(k, other_k)
-    batch = [sizevars.check_equals_and_simplify(*pair) for pair in zip(batch_a, batch_b, strict=True)]
+    batch = [
+        sizevars.check_equals_and_simplify(*pair) for pair in zip(batch_a, batch_b, strict=True)
+    ]
     size = [m, n] if sum_batch else [*batch, m, n]
     layout = ir.FixedLayout(device, out_dtype or dtype, size)
     if any(sizevars.statically_known_equals(length, 0) for length in size):
@@ -159,7 +159,7 @@ def realize_operand(x: Any) -> ir.IRNode:
 
 
 def _is_computed(x: Any) -> bool:
-    """`x` is an expression that no buffer holds yet, so that it can be evaluated where it is used."""
+    """`x` is an expression that no buffer holds yet: it can be evaluated where it is used."""
     while isinstance(x, (ir.MutableBox, ir.BaseView)):
         x = x.data
     return isinstance(x, ir.Pointwise)
