@@ -1,4 +1,5 @@
-"""Operators that Inductor would hand back to eager: on a vk device they are refused, unless CPU fallbacks are allowed.
+"""Operators that Inductor would hand back to eager: on a vk device they are refused, unless eager has a kernel of its own
+for them, or CPU fallbacks are allowed.
 
 In: Inductor's extern kernel nodes. Out: nothing, or `UnsupportedOperatorError`. Forbidden: running anything.
 """
@@ -12,6 +13,21 @@ from torch._inductor import ir
 
 from torchvk_compile import config
 from torchvk_compile.errors import UnsupportedOperatorError
+
+EAGER_KERNELS = frozenset(
+    f"aten.{name}"
+    for name in (
+        *("nonzero.default", "masked_select.default", "index.Tensor", "index_put_.default"),
+        *(
+            "_unique2.default",
+            "unique_dim.default",
+            "unique_consecutive.default",
+            "unique_dim_consecutive.default",
+        ),
+        *("bincount.default", "repeat_interleave.Tensor"),
+    )
+)
+"""Operators that eager runs on the device in several steps, since the host has to learn a size between them."""
 
 
 def refuse_without_kernel(node: ir.ExternKernel) -> None:
@@ -29,10 +45,11 @@ def refuse_without_kernel(node: ir.ExternKernel) -> None:
     tensors = _tensors(node)
     if not any(device == "vk" for device, _, _ in tensors):
         return
-    if config.cpu_fallback != "error" and not compiling_eager_operator():
-        return
     overload = node.op_overload
     name = str(overload) if overload is not None else node.get_kernel_name()
+    allowed = name in EAGER_KERNELS or config.cpu_fallback != "error"
+    if allowed and not compiling_eager_operator():
+        return
     _, dtype, shape = tensors[0]
     raise UnsupportedOperatorError(name, dtype=dtype, shape=shape)
 

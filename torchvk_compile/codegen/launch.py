@@ -19,6 +19,7 @@ from torch._inductor.codegen.simd import SIMDScheduling
 from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
 
+from torchvk_compile.codegen.arguments import ERRORS
 from torchvk_compile.codegen.dtypes import storage_type
 from torchvk_compile.codegen.kernel import grid
 from torchvk_compile.codegen.lines import BoundOperand, DispatchLine
@@ -58,6 +59,7 @@ class Launch(ir.ExternKernelOut):
         inputs: contiguous buffers by argument name; see `contiguous_input`.
         sizes: extents by argument name.
         groups: number of workgroups.
+        assertions: messages by the argument that holds their code; with them comes the argument ``errors``.
     """
 
     def __init__(
@@ -69,8 +71,10 @@ class Launch(ir.ExternKernelOut):
         inputs: Mapping[str, ir.IRNode],
         sizes: Mapping[str, sympy.Expr],
         groups: sympy.Expr,
+        assertions: Mapping[str, str] | None = None,
     ) -> None:
         self._shell = shell
+        self._assertions = dict(assertions or {})
         self._names = tuple(inputs)
         self._sizes = {name: sympy.sympify(value) for name, value in sizes.items()}
         self._groups = groups
@@ -134,6 +138,10 @@ class Launch(ir.ExternKernelOut):
         for name, value in self._sizes.items():
             wrapper.ensure_size_computed(value)
             bound.append((KernelArgument(name, kind, self._index_type()), BoundOperand(value=value)))
+        if self._assertions:
+            bound.append((KernelArgument(ERRORS, "pointer", "uint*"), BoundOperand(buffer=ERRORS)))
+        for name, message in self._assertions.items():
+            bound.append((KernelArgument(name, "i32", "int"), BoundOperand(assertion=message)))
         bound.sort(key=lambda pair: -pair[0].nbytes)
         return tuple(argument for argument, _ in bound), tuple(operand for _, operand in bound)
 

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 def register_lowerings() -> None:
     """Add TorchVK's lowerings to Inductor's table; called once."""
     from torchvk_compile.lowering.convolution import register_convolution
+    from torchvk_compile.lowering.embedding import register_embeddings
     from torchvk_compile.lowering.matmul import register_matmul
     from torchvk_compile.lowering.scan import register_scans
     from torchvk_compile.lowering.scatter import register_scatters
@@ -28,6 +29,7 @@ def register_lowerings() -> None:
     register_scans()
     register_sorts()
     register_scatters()
+    register_embeddings()
 
 
 def route(overload: torch._ops.OpOverload, lowering: Callable[..., Any]) -> None:

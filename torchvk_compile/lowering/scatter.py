@@ -40,7 +40,12 @@ from torchvk_compile.lowering.ordered_scatter import scatter_in_order
 Index = Sequence[Any]
 Loader = Callable[[Index], Any]
 
-_ATOMIC_MODES = {"sum": "atomic_add", "prod": "atomic_mul", "amax": "atomic_max", "amin": "atomic_min"}
+_ATOMIC_MODES = {
+    "sum": "atomic_add",
+    "prod": "atomic_mul",
+    "amax": "atomic_max",
+    "amin": "atomic_min",
+}
 """How `SlangKernel.store` combines a value with what is in memory."""
 
 
@@ -82,12 +87,16 @@ def scatter_to(
         target = to_dtype(target, register)
     if reduce is not None and not include_self:
         neutral = neutral_element(reduce, register)
-        target = _scatter(target, writes.carrying(lambda index: ops.constant(neutral, register)), None)
+        target = _scatter(
+            target, writes.carrying(lambda index: ops.constant(neutral, register)), None
+        )
     result = _scatter(target, writes, reduce)
     return to_dtype(result, dtype) if register != dtype else result
 
 
-def scatter_into(target: ir.TensorBox, writes: Writes, reduce: str | None, sources: Sequence[Any]) -> ir.TensorBox:
+def scatter_into(
+    target: ir.TensorBox, writes: Writes, reduce: str | None, sources: Sequence[Any]
+) -> ir.TensorBox:
     """Carry out `writes` on `target` itself.
 
     Args:
@@ -95,7 +104,9 @@ def scatter_into(target: ir.TensorBox, writes: Writes, reduce: str | None, sourc
     """
     name = ir.try_get_name(target)
     reads_target = any(name is None or name in x.get_read_names() for x in sources if x is not None)
-    direct = _accumulator(target.get_dtype(), reduce) == target.get_dtype() and not _must_be_ordered(target, reduce)
+    direct = _accumulator(
+        target.get_dtype(), reduce
+    ) == target.get_dtype() and not _must_be_ordered(target, reduce)
     if direct and not reads_target:
         return _store_all(target, writes, _ATOMIC_MODES[reduce] if reduce is not None else None)
     return mutate_to(target, scatter_to(target, writes, reduce))
@@ -210,7 +221,14 @@ def scatter_along(
     """
     if not x.get_size():
         return view(
-            scatter_along(view(x, [1]), 0, _at_least_1d(index), _at_least_1d(src), reduce, include_self=include_self),
+            scatter_along(
+                view(x, [1]),
+                0,
+                _at_least_1d(index),
+                _at_least_1d(src),
+                reduce,
+                include_self=include_self,
+            ),
             [],
         )
     index, src = _at_least_1d(index), _at_least_1d(src)
@@ -237,7 +255,9 @@ def _at_least_1d(x: Any) -> Any:
 _NAMES = {None: None, "add": "sum", "multiply": "prod"}
 
 
-def _scatter_op(x: Any, dim: int, index: Any, src: Any, *, reduce: str | None = None) -> ir.TensorBox:
+def _scatter_op(
+    x: Any, dim: int, index: Any, src: Any, *, reduce: str | None = None
+) -> ir.TensorBox:
     return scatter_along(x, dim, index, src, _NAMES[reduce])
 
 
@@ -268,7 +288,13 @@ def index_along(
     if not x.get_size():
         return view(
             index_along(
-                view(x, [1]), 0, index, _at_least_1d(src), reduce, alpha=alpha, include_self=include_self
+                view(x, [1]),
+                0,
+                index,
+                _at_least_1d(src),
+                reduce,
+                alpha=alpha,
+                include_self=include_self,
             ),
             [],
         )
@@ -381,8 +407,8 @@ def register_scatters() -> None:
         functional[getattr(aten.scatter, overload)] = _scatter_op
     for op, lowering in functional.items():
         route(op, lowering)
-        in_place = getattr(aten, f"{op._schema.name.removeprefix('aten::')}_")
-        route(getattr(in_place, op._overloadname), _in_place(lowering))
+        inplace = getattr(aten, f"{op._schema.name.removeprefix('aten::')}_")
+        route(getattr(inplace, op._overloadname), in_place(lowering))
     route(aten.index_put.default, index_put)
     route(aten.index_put_.default, functools.partial(index_put, in_place=True))
     route(aten._unsafe_index_put.default, functools.partial(index_put, check=False))
@@ -393,7 +419,9 @@ def register_scatters() -> None:
     route(aten._unsafe_masked_index_put_accumulate.default, _masked_index_put_accumulate)
 
 
-def _in_place(lowering: Callable[..., ir.TensorBox]) -> Callable[..., ir.TensorBox]:
+def in_place(lowering: Callable[..., ir.TensorBox]) -> Callable[..., ir.TensorBox]:
+    """The lowering of an operator that overwrites its first argument, from that of its functional form."""
+
     def write(x: ir.TensorBox, *args: Any, **kwargs: Any) -> ir.TensorBox:
         return mutate_to(x, lowering(x, *args, **kwargs))
 
