@@ -245,11 +245,11 @@ CHECKS = {
     "nn_functional_fractional_max_pool3d": check_fractional_pool,
 }
 
-DRAWS_IF = {
-    name: lambda call: call.kwargs.get("dropout_p", 0.0) > 0
-    for name in (
-        "nn_functional_scaled_dot_product_attention",
-        "nn_functional_multi_head_attention_forward",
-    )
+DRAWS_IF: dict[str, Callable[[Any], bool]] = {
+    "nn_functional_scaled_dot_product_attention": lambda call: (
+        call.kwargs.get("dropout_p", 0.0) > 0
+    ),
+    # query is `call.input`; the dropout's probability is the tenth of the other arguments.
+    "nn_functional_multi_head_attention_forward": lambda call: call.args[9] > 0,
 }
 """Operators that draw under some arguments only; without them, their results are compared."""
