@@ -17,19 +17,23 @@ from torch.utils._pytree import tree_leaves
 
 def register_lowerings() -> None:
     """Add TorchVK's lowerings to Inductor's table; called once."""
+    from torchvk_compile.lowering.any import register_any
     from torchvk_compile.lowering.convolution import register_convolution
     from torchvk_compile.lowering.embedding import register_embeddings
+    from torchvk_compile.lowering.histogram import register_histograms
     from torchvk_compile.lowering.matmul import register_matmul
     from torchvk_compile.lowering.scan import register_scans
     from torchvk_compile.lowering.scatter import register_scatters
     from torchvk_compile.lowering.sort import register_sorts
 
+    register_any()
     register_matmul()
     register_convolution()
     register_scans()
     register_sorts()
     register_scatters()
     register_embeddings()
+    register_histograms()
 
 
 def route(overload: torch._ops.OpOverload, lowering: Callable[..., Any]) -> None:
