@@ -18,7 +18,7 @@ from torch._inductor.codegen.simd import IterationRangesEntry, IterationRangesRo
 from torch._inductor.ops_handler import StoreMode
 from torch._inductor.utils import sympy_subs
 from torch._inductor.virtualized import V
-from torch.utils._sympy.symbol import SymT, free_symbol_is_type
+from torch.utils._sympy.symbol import SymT, free_symbol_is_type, symbol_is_type
 
 from torchvk_compile.codegen import layout
 from torchvk_compile.codegen.arguments import ArgumentCollector
@@ -180,6 +180,7 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         if not (lower or upper):
             return
         index, limit = self.index_to_str(expr), self.index_to_str(size)
+        found = [s for s in sorted(expr.free_symbols, key=str) if symbol_is_type(s, SymT.TMP)]
         outside = [f"{index} < 0"] if lower else []
         outside += [f"{index} >= {limit}"] if upper else []
         condition = " || ".join(outside)
@@ -192,7 +193,7 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
                 f"if ({condition})",
                 "{",
                 f"    reportIndex({errors}, {code}, int64_t({index}), int64_t({limit}));",
-                f"    {index} = 0;",
+                *(f"    {symbol} = 0;" for symbol in found),
                 "}",
             ]
         )
