@@ -201,3 +201,22 @@ def test_division_with_a_literal_zero(assert_close_like_cpu: Check) -> None:
         return x / zero, zero / x, x / -zero, torch.var(x[:1], 0)
 
     assert_close_like_cpu(f, special_floats(torch.float32), eager=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64], ids=str)
+def test_integer_powers(assert_close_like_cpu: Check, dtype: torch.dtype) -> None:
+    base = torch.tensor([-7, -3, -2, -1, 0, 1, 2, 3, 10], dtype=dtype)[:, None]
+    exponent = torch.arange(0, 12, dtype=dtype)
+
+    def f(a: torch.Tensor, b: torch.Tensor) -> Any:
+        return torch.pow(a, b), a**2, a**9, 2**b, torch.pow(3, b)
+
+    assert_close_like_cpu(f, base, exponent)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16], ids=str)
+def test_floor_division_of_floats(assert_close_like_cpu: Check, dtype: torch.dtype) -> None:
+    a = torch.tensor([1.0, 0.5, 6.0, -7.5, 7.5, 0.0, -0.0, 100.25], dtype=dtype)[:, None]
+    b = torch.tensor([0.1, 0.2, 1 / 3, -2.0, 3.0, INF], dtype=dtype)
+    f = lambda x, y: (x // y, torch.div(x, y, rounding_mode="floor"), x // 0.1)  # noqa: E731
+    assert_close_like_cpu(f, a, b, rtol=0, atol=0)

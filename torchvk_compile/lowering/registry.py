@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 def register_lowerings() -> None:
     """Add TorchVK's lowerings to Inductor's table; called once."""
     from torchvk_compile.lowering.any import register_any
+    from torchvk_compile.lowering.arithmetic import register_arithmetic
     from torchvk_compile.lowering.convolution import register_convolution
     from torchvk_compile.lowering.embedding import register_embeddings
     from torchvk_compile.lowering.histogram import register_histograms
@@ -27,6 +28,7 @@ def register_lowerings() -> None:
     from torchvk_compile.lowering.sort import register_sorts
 
     register_any()
+    register_arithmetic()
     register_matmul()
     register_convolution()
     register_scans()
