@@ -47,10 +47,19 @@ def register_entry_kernels() -> None:
 
 def register_all_kernels() -> None:
     """Register everything else. Called once, before the first device opens."""
-    from torchvk_compile.device import autocast, data_dependent, eager, fill, transfer, views
+    from torchvk_compile.device import (
+        autocast,
+        data_dependent,
+        eager,
+        fill,
+        histograms,
+        transfer,
+        unique,
+        views,
+    )
 
     library = _new_library("aten")
-    rooms = (views, transfer, fill, data_dependent, pinning)
+    rooms = (views, transfer, fill, data_dependent, histograms, unique, pinning)
     own = {name: function for room in rooms for name, function in room.KERNELS.items()}
     for name, function in own.items():
         library.impl(name, function, _KEY)

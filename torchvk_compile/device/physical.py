@@ -120,6 +120,8 @@ def _physical_devices() -> list[DeviceProfile]:
     from torchvk_compile.errors import register_with_runtime
 
     register_with_runtime()
+    # The runtime reads this variable when it makes its Vulkan instance, in the next call.
+    os.environ["TORCHVK_VALIDATION"] = "1" if config.validation else "0"
     return _runtime.physical_devices()
 
 
