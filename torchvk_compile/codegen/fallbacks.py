@@ -1,4 +1,4 @@
-"""Operators that Inductor would hand back to eager: on a vk device they are refused, unless eager has a kernel of its own
+"""Operators that Inductor would hand back to eager: refused on a vk device, unless eager has a kernel of its own
 for them, or CPU fallbacks are allowed.
 
 In: Inductor's extern kernel nodes. Out: nothing, or `UnsupportedOperatorError`. Forbidden: running anything.

@@ -27,6 +27,7 @@ from torchvk_compile.codegen.templates import KERNEL_NAME, render
 from torchvk_compile.codegen.wrapper import DefinedKernel
 from torchvk_compile.plan.graph_plan import ArgumentKind, KernelArgument, KernelSpec
 
+
 @dataclasses.dataclass(frozen=True)
 class Shell:
     """A kernel template and how its workgroups are made.
@@ -118,7 +119,9 @@ class Launch(ir.ExternKernelOut):
             return wrapper.src_to_kernel[source]
         name = f"{self._shell.template.partition('.')[0]}_{wrapper.next_kernel_suffix()}"
         wrapper.src_to_kernel[source] = name
-        origin = " ".join(sorted(str(node.target) for node in self.origins if node.op == "call_function"))
+        origin = " ".join(
+            sorted(str(node.target) for node in self.origins if node.op == "call_function")
+        )
         spec = KernelSpec(
             name=name,
             workgroup_size=self._shell.workgroup_size,
@@ -130,14 +133,18 @@ class Launch(ir.ExternKernelOut):
         wrapper.define_slang_kernel(DefinedKernel(spec, text, frozenset(self._shell.modules)))
         return name
 
-    def _arguments(self, wrapper: Any) -> tuple[tuple[KernelArgument, ...], tuple[BoundOperand, ...]]:
+    def _arguments(
+        self, wrapper: Any
+    ) -> tuple[tuple[KernelArgument, ...], tuple[BoundOperand, ...]]:
         kind: ArgumentKind = "i64" if self._index_type() == "int64_t" else "i32"
         bound = [self._pointer("output", self)]
         for name, node in zip(self._names, self.inputs, strict=True):
             bound.append(self._pointer(name, node))
         for name, value in self._sizes.items():
             wrapper.ensure_size_computed(value)
-            bound.append((KernelArgument(name, kind, self._index_type()), BoundOperand(value=value)))
+            bound.append(
+                (KernelArgument(name, kind, self._index_type()), BoundOperand(value=value))
+            )
         if self._assertions:
             bound.append((KernelArgument(ERRORS, "pointer", "uint*"), BoundOperand(buffer=ERRORS)))
         for name, message in self._assertions.items():
@@ -173,5 +180,3 @@ def contiguous_input(x: Any) -> ir.IRNode:
         node.freeze_layout()
         node = node.data
     return node
-
-

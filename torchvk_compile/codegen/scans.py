@@ -55,7 +55,8 @@ class ScanCodegen:
         registers = tuple(compute_dtype(dtype) for dtype in dtypes)
         struct = self._combiner(combine_fn, registers)
         element = ", ".join(
-            self._converted(value, register) for value, register in zip(values, registers, strict=True)
+            self._converted(value, register)
+            for value, register in zip(values, registers, strict=True)
         )
         key = f"{struct}({element})"
         results = tuple(self.cse.try_get(f"{key}.{i}") for i in range(len(values)))

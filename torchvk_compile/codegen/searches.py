@@ -12,7 +12,13 @@ import torch
 from torch._inductor.codegen.common import CSEVariable
 from torch._inductor.virtualized import V
 
-from torchvk_compile.codegen.dtypes import compute_dtype, compute_type, conversion, is_integer, storage_type
+from torchvk_compile.codegen.dtypes import (
+    compute_dtype,
+    compute_type,
+    conversion,
+    is_integer,
+    storage_type,
+)
 
 _KINDS = {
     torch.bool: "Truth",
@@ -51,13 +57,15 @@ class SearchCodegen:
         dtype = V.graph.get_dtype(name)
         kind = f"Whole<{storage_type(dtype)}>" if is_integer(dtype) else _KINDS[dtype]
         assert values.dtype is not None
-        value, module = conversion(str(values), values.dtype, compute_dtype(dtype))
-        if module is not None:
-            kernel.require(module)
+        value, needed = conversion(str(values), values.dtype, compute_dtype(dtype))
+        if needed is not None:
+            kernel.require(needed)
         arguments = [kernel.args.input(name), str(boundary_indices), size, stride, value]
         if sorter is not None:
             arguments += [kernel.args.input(sorter[0]), str(sorter_indices), sorter[1]]
-        text = ", ".join(kernel.index_to_str(a) if isinstance(a, sympy.Expr) else a for a in arguments)
+        text = ", ".join(
+            kernel.index_to_str(a) if isinstance(a, sympy.Expr) else a for a in arguments
+        )
         call = f"searchSorted<{kind}, {'true' if right else 'false'}>({text})"
         return kernel.cse.generate(
             kernel.compute, f"{compute_type(indexing_dtype)}({call})", dtype=indexing_dtype

@@ -13,7 +13,14 @@ import torch
 from torch._inductor import ir
 from torch.utils._sympy.functions import CeilDiv
 
-from torchvk_compile.codegen.dtypes import compute_dtype, compute_type, literal, storage_type, to_compute, to_storage
+from torchvk_compile.codegen.dtypes import (
+    compute_dtype,
+    compute_type,
+    literal,
+    storage_type,
+    to_compute,
+    to_storage,
+)
 from torchvk_compile.codegen.launch import Launch, Shell, contiguous_input
 
 _WORKGROUP = 256
@@ -66,7 +73,9 @@ def reduce_segments(
     counted = reduction.reduce in ("argmax", "count")
     inputs = {"source": contiguous_input(source), "offsets": contiguous_input(offsets)}
     batch, offset_count = inputs["offsets"].get_size()
-    row_size: sympy.Expr = sympy.Integer(1) if reduction.reduce == "count" else source.get_size()[-1]
+    row_size: sympy.Expr = (
+        sympy.Integer(1) if reduction.reduce == "count" else source.get_size()[-1]
+    )
     sizes = {
         "batch_count": batch,
         "segment_count": segments,

@@ -24,7 +24,9 @@ _WORKGROUP = 256
 _DIGIT_VALUES = 256
 
 
-def order_short_rows(keys: Any, rows: sympy.Expr, length: sympy.Expr, *, wide: bool) -> ir.TensorBox:
+def order_short_rows(
+    keys: Any, rows: sympy.Expr, length: sympy.Expr, *, wide: bool
+) -> ir.TensorBox:
     """Order rows of at most `LONGEST_SHORT_ROW` elements.
 
     Args:
@@ -58,7 +60,9 @@ def _padded(length: sympy.Expr) -> sympy.Expr:
     return 2 * length
 
 
-def count_digits(pairs: Any, rows: sympy.Expr, length: sympy.Expr, shift: int, flip: int) -> ir.TensorBox:
+def count_digits(
+    pairs: Any, rows: sympy.Expr, length: sympy.Expr, shift: int, flip: int
+) -> ir.TensorBox:
     """How often each value of the byte at bit `shift` occurs in each tile: int32, rows x 256 * tiles.
 
     Args:

@@ -77,7 +77,12 @@ def _bag_of_rows(offsets: ir.TensorBox, indices: ir.TensorBox) -> ir.TensorBox:
     """For every row the bag it belongs to."""
     device = indices.get_device()
     rows = lowerings[torch.ops.prims.iota](
-        indices.get_size()[0], start=0, step=1, dtype=offsets.get_dtype(), device=device, requires_grad=False
+        indices.get_size()[0],
+        start=0,
+        step=1,
+        dtype=offsets.get_dtype(),
+        device=device,
+        requires_grad=False,
     )
     after = lowerings[_aten.searchsorted.Tensor](offsets, rows, right=True)
     return to_dtype(lowerings[_aten.sub.Tensor](after, 1), indices.get_dtype())
@@ -98,7 +103,9 @@ def _embedding_bag_backward(
     padding_idx: int = -1,
 ) -> ir.TensorBox:
     if sparse:
-        raise UnsupportedOperatorError("aten._embedding_bag_backward", reason="gradients are dense on this device")
+        raise UnsupportedOperatorError(
+            "aten._embedding_bag_backward", reason="gradients are dense on this device"
+        )
     return _embedding_bag_dense_backward(
         grad,
         indices,
@@ -143,17 +150,23 @@ def _embedding_bag_dense_backward(
             filled = ops.gt(load_size([index[0]]), ops.constant(0, bag_size.get_dtype()))
             return ops.where(filled, number(load_grad(index)), ops.constant(0, register))
 
-        writes = Writes(grad.get_size(), lambda index: [row(load_largest(index)), index[1]], from_largest)
+        writes = Writes(
+            grad.get_size(), lambda index: [row(load_largest(index)), index[1]], from_largest
+        )
         return to_dtype(scatter_to(target, writes, "sum"), dtype)
 
     load_index, load_bag = indices.make_loader(), offset2bag.make_loader()
     load_weight = per_sample_weights.make_loader() if per_sample_weights is not None else None
-    load_frequency = _frequencies(indices, num_weights).make_loader() if scale_grad_by_freq else None
+    load_frequency = (
+        _frequencies(indices, num_weights).make_loader() if scale_grad_by_freq else None
+    )
 
     def from_bag(index: Index) -> Any:
         i, column = index
         place = load_index([i])
-        bag = ops.indirect_indexing(load_bag([i]), bag_size.get_size()[0], check=False, wrap_neg=False)
+        bag = ops.indirect_indexing(
+            load_bag([i]), bag_size.get_size()[0], check=False, wrap_neg=False
+        )
         value = number(load_grad([bag, column]))
         if mode == _MEAN:
             value = ops.truediv(value, number(load_size([bag])))
@@ -184,7 +197,13 @@ def _frequencies(indices: ir.TensorBox, count: sympy.Expr) -> ir.TensorBox:
 
 
 def _per_sample_weights_backward(
-    grad: Any, weight: Any, indices: Any, offsets: Any, offset2bag: Any, mode: int, padding_idx: int = -1
+    grad: Any,
+    weight: Any,
+    indices: Any,
+    offsets: Any,
+    offset2bag: Any,
+    mode: int,
+    padding_idx: int = -1,
 ) -> ir.TensorBox:
     """The product of each row with the gradient of its bag."""
     dtype, register = grad.get_dtype(), compute_dtype(grad.get_dtype())
@@ -198,7 +217,8 @@ def _per_sample_weights_backward(
         place = load_index([i])
         row = ops.indirect_indexing(place, rows, wrap_neg=False)
         value = ops.mul(
-            ops.to_dtype(load_grad([bag, column]), register), ops.to_dtype(load_row([row, column]), register)
+            ops.to_dtype(load_grad([bag, column]), register),
+            ops.to_dtype(load_row([row, column]), register),
         )
         if padding_idx >= 0:
             padding = ops.eq(place, ops.constant(padding_idx, indices.get_dtype()))
@@ -218,7 +238,9 @@ def _embedding_renorm(weight: Any, indices: Any, max_norm: float, norm_type: flo
     """`weight` with the rows that `indices` names scaled down to `max_norm` where they are longer."""
     count = indices.get_numel()
     flat = view(indices, [count])
-    rows = to_dtype(lowerings[_aten.index.Tensor](weight, [flat]), compute_dtype(weight.get_dtype()))
+    rows = to_dtype(
+        lowerings[_aten.index.Tensor](weight, [flat]), compute_dtype(weight.get_dtype())
+    )
     rows.realize()
     norms = _norms(rows, norm_type)
     load_norm, load_row = norms.make_loader(), rows.make_loader()
@@ -245,7 +267,9 @@ def _norms(rows: ir.TensorBox, norm_type: float) -> ir.TensorBox:
     if norm_type == 1:
         return sum_(magnitudes, [1], True)
     if norm_type == 2:
-        return lowerings[_aten.sqrt.default](sum_(lowerings[_aten.mul.Tensor](rows, rows), [1], True))
+        return lowerings[_aten.sqrt.default](
+            sum_(lowerings[_aten.mul.Tensor](rows, rows), [1], True)
+        )
     powers = lowerings[_aten.pow.Tensor_Scalar](magnitudes, float(norm_type))
     return lowerings[_aten.pow.Tensor_Scalar](sum_(powers, [1], True), 1.0 / norm_type)
 

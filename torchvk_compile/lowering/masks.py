@@ -60,7 +60,10 @@ def put_under_mask(
 
 
 def _selected_values(
-    mask: ir.TensorBox, values: ir.TensorBox, before: Sequence[sympy.Expr], after: Sequence[sympy.Expr]
+    mask: ir.TensorBox,
+    values: ir.TensorBox,
+    before: Sequence[sympy.Expr],
+    after: Sequence[sympy.Expr],
 ) -> Any:
     """From an index of the whole tensor to the value that belongs there."""
     own = list(values.get_size())
@@ -81,7 +84,9 @@ def _selected_values(
 
     def at(index: Index, first: int, last: int) -> Any:
         place = ops.sub(load_order(index[first:last]), ops.constant(1, torch.int64))
-        return load([*index[:first], ops.indirect_indexing(place, count, wrap_neg=False), *index[last:]])
+        return load(
+            [*index[:first], ops.indirect_indexing(place, count, wrap_neg=False), *index[last:]]
+        )
 
     return at
 
@@ -91,7 +96,9 @@ def _by_eager_kernels(
 ) -> ir.TensorBox:
     target = clone(x)
     target.realize()
-    ir.IndexPutFallback(torch.ops.aten.index_put_.default, target, list(indices), values, accumulate)
+    ir.IndexPutFallback(
+        torch.ops.aten.index_put_.default, target, list(indices), values, accumulate
+    )
     return target
 
 

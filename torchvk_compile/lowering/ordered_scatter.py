@@ -52,11 +52,17 @@ def scatter_in_order(
 
     places, values = flattened(linear, torch.int64), flattened(value, dtype)
     order = order_rows(places)
-    load_order, load_place, load_value = order.make_loader(), places.make_loader(), values.make_loader()
+    load_order, load_place, load_value = (
+        order.make_loader(),
+        places.make_loader(),
+        values.make_loader(),
+    )
 
     def sorted_loader(load: Callable[[Index], Any]) -> Callable[[Index], Any]:
         def at(index: Index) -> Any:
-            return load([ops.indirect_indexing(load_order(index), count, check=False, wrap_neg=False)])
+            return load(
+                [ops.indirect_indexing(load_order(index), count, check=False, wrap_neg=False)]
+            )
 
         return at
 
@@ -86,7 +92,10 @@ def scatter_in_order(
         spare = ops.index_expr(numel, torch.int64)
         return [
             ops.indirect_indexing(
-                ops.where(is_last(index), sorted_place(index), spare), numel + 1, check=False, wrap_neg=False
+                ops.where(is_last(index), sorted_place(index), spare),
+                numel + 1,
+                check=False,
+                wrap_neg=False,
             )
         ]
 
@@ -97,7 +106,12 @@ def scatter_in_order(
         return combination(reduce, dtype)(load_old([there]), total(index))
 
     node = ir.Scatter(
-        device=device, dtype=dtype, inner_fn=written, ranges=[count], output_indexer=write_to, scatter_mode=None
+        device=device,
+        dtype=dtype,
+        inner_fn=written,
+        ranges=[count],
+        output_indexer=write_to,
+        scatter_mode=None,
     )
     buffer = ir.ComputedBuffer(name=None, layout=ir.MutationLayoutSHOULDREMOVE(result), data=node)
     buffer.name = V.graph.register_buffer(buffer)
@@ -127,5 +141,7 @@ def _combined_per_place(
         same = ops.eq(earlier[0], later[0])
         return later[0], ops.where(same, combine_values(earlier[1], later[1]), later[1])
 
-    _, totals = scan(device, [torch.int64, dtype], [sorted_place, sorted_value], [count], 0, combine)
+    _, totals = scan(
+        device, [torch.int64, dtype], [sorted_place, sorted_value], [count], 0, combine
+    )
     return totals.make_loader()

@@ -127,11 +127,15 @@ def _two_levels(
 
             def element() -> Any:
                 value = loader([*index[:dim], position, *index[dim + 2 :]])
-                return value if dtype == register else ops.to_dtype(value, register, src_dtype=dtype)
+                return (
+                    value if dtype == register else ops.to_dtype(value, register, src_dtype=dtype)
+                )
 
             if whole:
                 return element()
-            inside = ops.lt(ops.index_expr(position, torch.int64), ops.index_expr(length, torch.int64))
+            inside = ops.lt(
+                ops.index_expr(position, torch.int64), ops.index_expr(length, torch.int64)
+            )
             return ops.masked(inside, element, _nothing(register))
 
         return load

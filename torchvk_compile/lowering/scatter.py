@@ -3,9 +3,9 @@
 In: ATen scatters of vk tensors. Out: Inductor's scatter nodes, whose values fuse with their producers. Forbidden: Slang
 text; handing any dtype back to eager.
 
-Values that meet at one place are combined by atomic operations. Half precision is combined in float32 and rounded once.
-Under ``torch.use_deterministic_algorithms(True)``, where the order of combination would show, values are sorted by their
-place first (`ordered_scatter`).
+Values that meet at one place are combined by atomic operations. Half precision is combined in float32
+and rounded once. Under ``torch.use_deterministic_algorithms(True)``, where the order of combination would
+show, values are sorted by their place first (`ordered_scatter`).
 """
 
 from __future__ import annotations

@@ -35,7 +35,12 @@ from torch._inductor.virtualized import V, ops
 from torch.utils._sympy.functions import FloorDiv
 
 from torchvk_compile.codegen.device_profile import profile_of
-from torchvk_compile.codegen.sorts import LONGEST_SHORT_ROW, count_digits, order_short_rows, place_by_digit
+from torchvk_compile.codegen.sorts import (
+    LONGEST_SHORT_ROW,
+    count_digits,
+    order_short_rows,
+    place_by_digit,
+)
 from torchvk_compile.lowering.scan import running_sum, scan
 
 Index = Sequence[Any]
@@ -94,7 +99,9 @@ def sort_key(value: Any, dtype: torch.dtype, descending: bool) -> Any:
             key = ops.bitwise_xor(bits, ops.bitwise_and(sign, magnitude))
             # Both zeros are equal; so are all NaNs, whatever their bits.
             unsigned = ops.bitwise_and(bits, magnitude)
-            key = ops.where(ops.eq(unsigned, ops.constant(0, register)), ops.constant(0, register), key)
+            key = ops.where(
+                ops.eq(unsigned, ops.constant(0, register)), ops.constant(0, register), key
+            )
             key = ops.where(ops.isnan(value), magnitude, key)
     return ops.bitwise_not(key) if descending else key
 
@@ -121,7 +128,9 @@ def order_rows(x: ir.TensorBox, descending: bool = False) -> ir.TensorBox:
     elif kind.bits == 64:
         order = _radix_order_wide(x, key, rows, length)
     else:
-        pairs = view(_whole_numbers(x, lambda index: _paired(key(index), index[-1])), [rows, length])
+        pairs = view(
+            _whole_numbers(x, lambda index: _paired(key(index), index[-1])), [rows, length]
+        )
         order = _radix_order(x, pairs, rows, length, kind.bits, kind.signed)
     return view(order, size)
 
@@ -137,13 +146,19 @@ def _whole_numbers(like: ir.TensorBox, inner: Callable[[Index], Any]) -> ir.Tens
 def _paired(key: Any, position: sympy.Expr) -> Any:
     """The key in the upper half of a 64-bit number, the position in the lower half."""
     upper = ops.bitwise_left_shift(
-        ops.to_dtype(key, torch.int64, src_dtype=torch.int32), ops.constant(_POSITION_BITS, torch.int64)
+        ops.to_dtype(key, torch.int64, src_dtype=torch.int32),
+        ops.constant(_POSITION_BITS, torch.int64),
     )
     return ops.bitwise_or(upper, ops.index_expr(position, torch.int64))
 
 
 def _radix_order(
-    x: ir.TensorBox, pairs: ir.TensorBox, rows: sympy.Expr, length: sympy.Expr, bits: int, signed: bool
+    x: ir.TensorBox,
+    pairs: ir.TensorBox,
+    rows: sympy.Expr,
+    length: sympy.Expr,
+    bits: int,
+    signed: bool,
 ) -> ir.TensorBox:
     profile = profile_of(x.get_device().index or 0)
     for digit in range(0, bits, 8):
@@ -173,7 +188,9 @@ def _radix_order_wide(
 
     def upper(index: Index) -> Any:
         position = load_order(index)
-        whole = load([index[0], ops.indirect_indexing(position, length, check=False, wrap_neg=False)])
+        whole = load(
+            [index[0], ops.indirect_indexing(position, length, check=False, wrap_neg=False)]
+        )
         mask = ops.constant(-(1 << _POSITION_BITS), torch.int64)
         wide = ops.to_dtype(position, torch.int64, src_dtype=torch.int32)
         return ops.bitwise_or(ops.bitwise_and(whole, mask), wide)
@@ -216,12 +233,16 @@ class Ordered:
 
         device = self.x.get_device()
         results = (
-            ir.Pointwise.create(device=device, dtype=self.x.get_dtype(), inner_fn=value, ranges=size),
+            ir.Pointwise.create(
+                device=device, dtype=self.x.get_dtype(), inner_fn=value, ranges=size
+            ),
             ir.Pointwise.create(device=device, dtype=torch.int64, inner_fn=number, ranges=size),
         )
         return tuple(permute(r, _moving(len(size), -1, self.dim)) for r in results)  # type: ignore[return-value]
 
-    def pick(self, place: Callable[[Index], Any], keepdim: bool) -> tuple[ir.TensorBox, ir.TensorBox]:
+    def pick(
+        self, place: Callable[[Index], Any], keepdim: bool
+    ) -> tuple[ir.TensorBox, ir.TensorBox]:
         """Value and int64 index of one place of the order per row.
 
         Args:
@@ -244,7 +265,9 @@ class Ordered:
 
         device = self.x.get_device()
         results = (
-            ir.Pointwise.create(device=device, dtype=self.x.get_dtype(), inner_fn=value, ranges=outer),
+            ir.Pointwise.create(
+                device=device, dtype=self.x.get_dtype(), inner_fn=value, ranges=outer
+            ),
             ir.Pointwise.create(device=device, dtype=torch.int64, inner_fn=number, ranges=outer),
         )
         return tuple(unsqueeze(r, self.dim) if keepdim else r for r in results)  # type: ignore[return-value]
@@ -293,11 +316,17 @@ def _topk(
 ) -> tuple[ir.TensorBox, ir.TensorBox]:
     if not x.get_size():
         values, indices = _alone(x)
-        return (slice_(view(values, [1]), 0, 0, k), slice_(view(indices, [1]), 0, 0, k)) if k == 0 else (values, indices)
+        return (
+            (slice_(view(values, [1]), 0, 0, k), slice_(view(indices, [1]), 0, 0, k))
+            if k == 0
+            else (values, indices)
+        )
     return ordered(x, dim, descending=largest).take(k)
 
 
-def _kthvalue(x: Any, k: Any, dim: int = -1, keepdim: bool = False) -> tuple[ir.TensorBox, ir.TensorBox]:
+def _kthvalue(
+    x: Any, k: Any, dim: int = -1, keepdim: bool = False
+) -> tuple[ir.TensorBox, ir.TensorBox]:
     if not x.get_size():
         return _alone(x)
     place = sympy.sympify(k) - 1
@@ -354,7 +383,9 @@ def _mode(x: Any, dim: int = -1, keepdim: bool = False) -> tuple[ir.TensorBox, i
         place = ops.index_expr(index[-1], torch.int64)
         first = ops.eq(place, ops.constant(0, torch.int64))
         before = ops.masked(
-            ops.logical_not(first), lambda: sorted_value([*index[:-1], index[-1] - 1]), _zero(rows.x.get_dtype())
+            ops.logical_not(first),
+            lambda: sorted_value([*index[:-1], index[-1] - 1]),
+            _zero(rows.x.get_dtype()),
         )
         starts = ops.ne(before, sorted_value(index))
         return ops.where(starts, place, ops.constant(0, torch.int64))
@@ -368,7 +399,9 @@ def _mode(x: Any, dim: int = -1, keepdim: bool = False) -> tuple[ir.TensorBox, i
     def run_length(index: Index) -> Any:
         return ops.sub(ops.index_expr(index[-1], torch.int64), load_start(index))
 
-    lengths = ir.Pointwise.create(device=device, dtype=torch.int64, inner_fn=run_length, ranges=size)
+    lengths = ir.Pointwise.create(
+        device=device, dtype=torch.int64, inner_fn=run_length, ranges=size
+    )
     # Of equally long runs the first one wins, and of its elements the last.
     return rows.pick(reduce_argmax(lengths, axis=len(size) - 1).make_loader(), keepdim)
 
