@@ -1,7 +1,7 @@
 """Convolutions as products of weights with patches that are gathered while they are multiplied.
 
 In: a `TemplateBuffer` with source and weights, a `PatchProduct` and a `TileConfig`. Out: values for the shells
-`conv_tile.slang.j2` and `conv_direct.slang.j2`. Forbidden: choosing the configuration, knowing which ATen operator asks.
+`conv_tile.slang.j2` and `conv_direct.slang.j2`. Forbidden: choosing the configuration, knowing the ATen operator.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class PatchProduct:
 
     @property
     def output_size(self) -> list[sympy.Expr]:
-        """Of the buffer a kernel fills, in memory order: (batch, groups, outputs, pixels) or (pixels, groups, outputs)."""
+        """Of the buffer a kernel fills: (batch, groups, outputs, pixels), or (pixels, groups, outputs)."""
         image = sympy_product([axis.size for axis in self.axes])
         groups, outputs = sympy.Integer(self.groups), sympy.Integer(self.outputs)
         if self.pixel_rows:
@@ -116,7 +116,11 @@ class PatchKernel(TemplateKernel):
         accumulator: torch.dtype,
         epilogue: Epilogue | None,
     ) -> None:
-        places = ["pixel", "group", "channel"] if product.pixel_rows else ["batch", "group", "channel", "pixel"]
+        places = (
+            ["pixel", "group", "channel"]
+            if product.pixel_rows
+            else ["batch", "group", "channel", "pixel"]
+        )
         super().__init__(
             output,
             index_names=["part"] * (config.split_k > 1) + places,
@@ -164,7 +168,7 @@ class PatchKernel(TemplateKernel):
     # How the reduction walks -------------------------------------------------------------------------------
 
     def _order(self) -> str:
-        """``"taps"``: tap by tap, in steps of block_k channels; otherwise one flat row of (channel, tap) or (tap, channel).
+        """``"taps"``: tap by tap, in steps of channels; else one row of (channel, tap) or (tap, channel).
 
         Steps that stay within a tap find each pixel once per tap. The flat orders waste nothing on few channels, but
         divide at every element; they need the weights of an output in one row.
@@ -190,7 +194,9 @@ class PatchKernel(TemplateKernel):
         """Elements between consecutive taps of the weights, or None where taps are not in row-major order."""
         taps = [axis.taps for axis in self._product.axes]
         found = None
-        for stride, dense, count in zip(self._weight_strides()[3], _row_strides(taps), taps, strict=True):
+        for stride, dense, count in zip(
+            self._weight_strides()[3], _row_strides(taps), taps, strict=True
+        ):
             if count > 1:
                 found = stride / dense if found is None else found
                 if not V.graph.sizevars.statically_known_equals(stride, dense * found):
@@ -210,9 +216,13 @@ class PatchKernel(TemplateKernel):
     def _axes(self) -> list[AxisText]:
         source = self._source.get_layout().stride[2:]
         taps = self._weight_strides()[3]
-        return [self._axis(d, axis, source[d], taps[d]) for d, axis in enumerate(self._product.axes)]
+        return [
+            self._axis(d, axis, source[d], taps[d]) for d, axis in enumerate(self._product.axes)
+        ]
 
-    def _axis(self, d: int, axis: Axis, element: sympy.Expr, weight_element: sympy.Expr) -> AxisText:
+    def _axis(
+        self, d: int, axis: Axis, element: sympy.Expr, weight_element: sympy.Expr
+    ) -> AxisText:
         phases = axis.phases
         several = len(phases) > 1
         return AxisText(
@@ -230,7 +240,8 @@ class PatchKernel(TemplateKernel):
             element=self.extent(f"element{d}", element),
             weight_element=self.extent(f"weight_element{d}", weight_element),
             checked=axis.overhangs,
-            ragged=several and not V.graph.sizevars.statically_known_multiple_of(axis.size, axis.output_stride),
+            ragged=several
+            and not V.graph.sizevars.statically_known_multiple_of(axis.size, axis.output_stride),
         )
 
     def _phase_constants(self) -> list[str]:
@@ -257,7 +268,10 @@ class PatchKernel(TemplateKernel):
             text["channel_stride"] == "1"
             and order == "taps"
             and not is_direct(self._config)
-            and all(multiple(s, LANES) for s in (layout.offset, channels, layout.stride[0], *layout.stride[2:]))
+            and all(
+                multiple(s, LANES)
+                for s in (layout.offset, channels, layout.stride[0], *layout.stride[2:])
+            )
         )
         return text | {"vectors": vectors}
 
@@ -285,7 +299,8 @@ class PatchKernel(TemplateKernel):
             "outer_stride": self.extent("weights_outer", outer),
             "k_stride": self.extent("weights_step", step),
             "run": run,
-            "aligned": run != "none" and all(sizevars.statically_known_multiple_of(s, LANES) for s in others),
+            "aligned": run != "none"
+            and all(sizevars.statically_known_multiple_of(s, LANES) for s in others),
         }
 
 

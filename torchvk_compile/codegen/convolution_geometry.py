@@ -71,7 +71,11 @@ class Axis:
     @property
     def positions(self) -> sympy.Expr:
         """Positions of the fullest phase."""
-        return CeilDiv(self.size, sympy.Integer(self.output_stride)) if self.output_stride > 1 else self.size
+        return (
+            CeilDiv(self.size, sympy.Integer(self.output_stride))
+            if self.output_stride > 1
+            else self.size
+        )
 
 
 def forward_axis(
@@ -103,7 +107,9 @@ def adjoint_axis(
         source_stride=1,
         source_step=-(dilation // common),
         tap_step=tap_step,
-        phases=tuple(_adjoint_phase(r + padding, taps, stride, dilation, tap_step) for r in range(stride)),
+        phases=tuple(
+            _adjoint_phase(r + padding, taps, stride, dilation, tap_step) for r in range(stride)
+        ),
         overhangs=True,
     )
 

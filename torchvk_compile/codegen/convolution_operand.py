@@ -15,7 +15,9 @@ from torchvk_compile.codegen.dtypes import compute_type, storage_type, to_comput
 from torchvk_compile.codegen.layout import LANES
 
 
-def operand_text(kernel: Any, name: str, node: ir.IRNode, accumulator: torch.dtype) -> dict[str, Any]:
+def operand_text(
+    kernel: Any, name: str, node: ir.IRNode, accumulator: torch.dtype
+) -> dict[str, Any]:
     """Pointer, types, origin, batch and channel strides of a tensor (N, C, *spatial).
 
     Args:
@@ -25,8 +27,8 @@ def operand_text(kernel: Any, name: str, node: ir.IRNode, accumulator: torch.dty
         accumulator: what its elements are converted to.
 
     Returns:
-        Texts under "pointer", "storage", "origin", "batch_stride", "channel_stride"; "scalar" and "vector" convert one or
-        `LANES` elements that are called ``stored``.
+        Texts under "pointer", "storage", "origin", "batch_stride", "channel_stride"; "scalar" and "vector" convert
+        one or `LANES` elements that are called ``stored``.
     """
     layout, dtype = node.get_layout(), node.get_dtype()
     unit = V.graph.sizevars.statically_known_equals(layout.stride[1], 1)

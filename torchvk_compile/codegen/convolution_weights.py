@@ -89,7 +89,9 @@ class WeightGradientKernel(TemplateKernel):
             value="sums[i][j]",
             accumulator=accumulator,
             epilogue=None,
-            template="conv_weights_direct.slang.j2" if is_direct(config) else "conv_weights_tile.slang.j2",
+            template="conv_weights_direct.slang.j2"
+            if is_direct(config)
+            else "conv_weights_tile.slang.j2",
             layout=workgroup(config, lanes=LANES),
         )
         self._narrow, self._wide, self._product, self._config = narrow, wide, product, config
@@ -106,7 +108,11 @@ class WeightGradientKernel(TemplateKernel):
             and not is_direct(config)
             and all(
                 sizevars.statically_known_multiple_of(s, LANES)
-                for s in (product.channels, self._wide.get_layout().offset, *self._strides(self._wide, without=1))
+                for s in (
+                    product.channels,
+                    self._wide.get_layout().offset,
+                    *self._strides(self._wide, without=1),
+                )
             )
         )
         return {
@@ -122,7 +128,8 @@ class WeightGradientKernel(TemplateKernel):
             "image": self.extent("image", product.image),
             "size_k": self.extent("size_k", product.batch * product.image),
             "narrow": self._narrow_text(),
-            "wide": operand_text(self, "wide", self._wide, self._accumulator) | {"vectors": vectors},
+            "wide": operand_text(self, "wide", self._wide, self._accumulator)
+            | {"vectors": vectors},
         }
 
     def extent(self, name: str, size: sympy.Expr) -> str:
@@ -161,9 +168,9 @@ class WeightGradientKernel(TemplateKernel):
         sizevars = V.graph.sizevars
         pixel, batch, channel = flat_pixel_stride(self._narrow), layout.stride[0], layout.stride[1]
         assert pixel is not None
-        dense = sizevars.statically_known_equals(product.batch, 1) or sizevars.statically_known_equals(
-            batch, pixel * product.image
-        )
+        dense = sizevars.statically_known_equals(
+            product.batch, 1
+        ) or sizevars.statically_known_equals(batch, pixel * product.image)
         run, others = "none", [layout.offset, batch]
         if sizevars.statically_known_equals(channel, 1) and product.rows % LANES == 0:
             run = "outer"

@@ -1,6 +1,6 @@
 """Convolutions: aten.convolution and aten.convolution_backward, plain and transposed.
 
-In: ATen convolutions of vk tensors. Out: template buffers whose kernels pointwise nodes fuse into, matrix products, loops.
+In: ATen convolutions of vk tensors. Out: template buffers whose kernels pointwise nodes fuse into.
 Forbidden: Slang text; any change for other devices.
 """
 
@@ -88,12 +88,16 @@ class Geometry:
         """Channels of one group on the narrow and on the wide side."""
         return self.first // self.groups, self.second
 
-    def axes(self, wide: Sequence[sympy.Expr], narrow: Sequence[sympy.Expr], adjoint: bool) -> tuple[Any, ...]:
+    def axes(
+        self, wide: Sequence[sympy.Expr], narrow: Sequence[sympy.Expr], adjoint: bool
+    ) -> tuple[Any, ...]:
         """`Axis` objects from the wide to the narrow side, or back for the adjoint."""
         make, sizes = (adjoint_axis, (wide, narrow)) if adjoint else (forward_axis, (narrow, wide))
         return tuple(map(make, *sizes, self.taps, self.stride, self.padding, self.dilation))
 
-    def output_size(self, size: Sequence[sympy.Expr], output_padding: Sequence[Any]) -> list[sympy.Expr]:
+    def output_size(
+        self, size: Sequence[sympy.Expr], output_padding: Sequence[Any]
+    ) -> list[sympy.Expr]:
         """Spatial extents of the output for an input of spatial extents `size`."""
         reach = [d * (k - 1) for k, d in zip(self.taps, self.dilation, strict=True)]
         if self.transposed:
@@ -181,7 +185,9 @@ def accumulator_of(op: str, x: ir.IRNode) -> torch.dtype:
     dtype, device = x.get_dtype(), x.get_device()
     accumulator = _ACCUMULATORS.get(dtype)
     if accumulator is None:
-        raise UnsupportedOperatorError(op, dtype=dtype, reason="there is no convolution of this dtype")
+        raise UnsupportedOperatorError(
+            op, dtype=dtype, reason="there is no convolution of this dtype"
+        )
     assert device is not None
     for needed in (dtype, accumulator):
         require_supported(needed, profile_of(device.index or 0), op)
@@ -238,7 +244,8 @@ def multiply_patches(
     narrow, wide = geometry.channels
     outputs, channels = (wide, narrow) if adjoint else (narrow, wide)
     extents = source.get_size()[2:]
-    axes = geometry.axes(*((size, extents) if adjoint else (extents, size)), adjoint)
+    wide_size, narrow_size = (size, extents) if adjoint else (extents, size)
+    axes = geometry.axes(wide_size, narrow_size, adjoint)
     product = PatchProduct(
         axes=axes,
         adjoint=adjoint,
@@ -289,16 +296,21 @@ def _patch_output(
         [sympy.Integer(config.split_k)] * split + size,
     )
 
-    def make_kernel(output: ir.TemplateBuffer, hint_override: int | None = None) -> tuple[PatchKernel, None]:
-        operands = output.inputs[:2]
-        return PatchKernel(output, *operands, product, config, accumulator, None if split else epilogue), None
+    def make_kernel(
+        output: ir.TemplateBuffer, hint_override: int | None = None
+    ) -> tuple[PatchKernel, None]:
+        a, b = output.inputs[:2]
+        own = None if split else epilogue
+        return PatchKernel(output, a, b, product, config, accumulator, own), None
 
     inputs = [source, weights] + [bias] * (bias is not None and not split)
     result = ir.TensorBox.create(ir.TemplateBuffer(layout, inputs, make_kernel))
     return finish_parts(result, dtype, epilogue) if split else result
 
 
-def finish_parts(parts: ir.TensorBox, dtype: torch.dtype, epilogue: Callable[..., Any] | None) -> ir.TensorBox:
+def finish_parts(
+    parts: ir.TensorBox, dtype: torch.dtype, epilogue: Callable[..., Any] | None
+) -> ir.TensorBox:
     """Add up partial sums along the first dimension, then what the kernel would have done with the whole."""
     total = lowerings[aten.sum](parts, [0])
     accumulator = total.get_dtype()

@@ -1,7 +1,7 @@
 """Weight gradients of convolutions.
 
-In: both sides of a convolution. Out: the gradient of its weights, added up over all pixels in two passes where one would leave
-the device idle. Forbidden: Slang text.
+In: both sides of a convolution. Out: the gradient of its weights, summed over all pixels, in two passes where one would
+leave the device idle. Forbidden: Slang text.
 """
 
 from __future__ import annotations
@@ -15,9 +15,19 @@ from torch._inductor.lowering import lowerings
 from torch._inductor.virtualized import V
 
 from torchvk_compile.codegen.convolution_config import choose_config
-from torchvk_compile.codegen.convolution_weights import WeightGradientKernel, WeightProduct, flat_pixel_stride
+from torchvk_compile.codegen.convolution_weights import (
+    WeightGradientKernel,
+    WeightProduct,
+    flat_pixel_stride,
+)
 from torchvk_compile.codegen.device_profile import profile_of
-from torchvk_compile.lowering.convolution import accumulator_of, finish_parts, is_channels_last, is_empty, zeros
+from torchvk_compile.lowering.convolution import (
+    accumulator_of,
+    finish_parts,
+    is_channels_last,
+    is_empty,
+    zeros,
+)
 from torchvk_compile.lowering.matmul import realize_operand
 
 if TYPE_CHECKING:
@@ -29,7 +39,9 @@ _HINT = 4096
 """Stands for a number of pixels that is known only when the graph runs."""
 
 
-def weight_gradient(op: str, geometry: Geometry, narrow: ir.IRNode, wide: ir.IRNode) -> ir.TensorBox:
+def weight_gradient(
+    op: str, geometry: Geometry, narrow: ir.IRNode, wide: ir.IRNode
+) -> ir.TensorBox:
     """The gradient of the weights.
 
     Args:
@@ -69,8 +81,11 @@ def weight_gradient(op: str, geometry: Geometry, narrow: ir.IRNode, wide: ir.IRN
         [sympy.Integer(config.split_k)] * split + product.output_size,
     )
 
-    def make_kernel(output: ir.TemplateBuffer, hint_override: int | None = None) -> tuple[Any, None]:
-        return WeightGradientKernel(output, *output.inputs, product, config, accumulator), None
+    def make_kernel(
+        output: ir.TemplateBuffer, hint_override: int | None = None
+    ) -> tuple[Any, None]:
+        a, b = output.inputs
+        return WeightGradientKernel(output, a, b, product, config, accumulator), None
 
     result = ir.TensorBox.create(ir.TemplateBuffer(layout, [narrow, wide], make_kernel))
     if split:

@@ -21,8 +21,11 @@ def register_lowerings() -> None:
     from torchvk_compile.lowering.arithmetic import register_arithmetic
     from torchvk_compile.lowering.convolution import register_convolution
     from torchvk_compile.lowering.embedding import register_embeddings
+    from torchvk_compile.lowering.grid_sampling import register_grid_sampling
     from torchvk_compile.lowering.histogram import register_histograms
     from torchvk_compile.lowering.matmul import register_matmul
+    from torchvk_compile.lowering.pooling import register_pooling
+    from torchvk_compile.lowering.resampling import register_resampling
     from torchvk_compile.lowering.scan import register_scans
     from torchvk_compile.lowering.scatter import register_scatters
     from torchvk_compile.lowering.sort import register_sorts
@@ -31,6 +34,9 @@ def register_lowerings() -> None:
     register_arithmetic()
     register_matmul()
     register_convolution()
+    register_pooling()
+    register_resampling()
+    register_grid_sampling()
     register_scans()
     register_sorts()
     register_scatters()

@@ -1,0 +1,258 @@
+"""Pooling that Inductor has no loops for: gradients of maxima, wide windows, adaptive maxima.
+
+In: ATen pooling operators. Out: gathers, reductions and scattered sums. Forbidden: Slang text.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+import torch
+
+from torchvk_compile.lowering.decomposed import route_decomposition
+from torchvk_compile.lowering.resampling import accumulator, adaptive_average, along
+
+aten = torch.ops.aten
+
+_WIDEST_WINDOW = 25
+"""Elements of a window up to which Inductor unrolls its own loops."""
+
+
+def register_pooling() -> None:
+    """Route pooling of vk tensors here where Inductor would hand it back to eager."""
+    for dimensions in (2, 3):
+        gradient = functools.partial(scatter_gradient, dimensions=dimensions)
+        maximum = f"max_pool{dimensions}d"
+        pool = functools.partial(_max_gradient, dimensions=dimensions)
+        route_decomposition(getattr(aten, f"{maximum}_with_indices_backward").default, pool)
+        route_decomposition(getattr(aten, f"adaptive_{maximum}").default, adaptive_maximum)
+        route_decomposition(getattr(aten, f"adaptive_{maximum}_backward").default, gradient)
+        pool = functools.partial(_fractional_max_gradient, dimensions=dimensions)
+        route_decomposition(getattr(aten, f"fractional_{maximum}_backward").default, pool)
+    for dimensions in (2, 3):
+        average = getattr(aten, f"avg_pool{dimensions}d").default
+        route_decomposition(average, average_pool, unless=_is_narrow)
+        backward = getattr(aten, f"avg_pool{dimensions}d_backward").default
+        route_decomposition(backward, average_pool_gradient, unless=_gradient_is_narrow)
+    route_decomposition(
+        aten._adaptive_avg_pool2d.default, adaptive_average, unless=_adaptive_is_narrow
+    )
+
+
+# Maxima ----------------------------------------------------------------------------------------------------
+
+
+def _max_gradient(
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+    indices: torch.Tensor,
+    *,
+    dimensions: int,
+) -> torch.Tensor:
+    return scatter_gradient(grad, x, indices, dimensions)
+
+
+def _fractional_max_gradient(
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    kernel_size: Sequence[int],
+    output_size: Sequence[int],
+    indices: torch.Tensor,
+    *,
+    dimensions: int,
+) -> torch.Tensor:
+    return scatter_gradient(grad, x, indices, dimensions)
+
+
+def scatter_gradient(
+    grad: torch.Tensor, x: torch.Tensor, indices: torch.Tensor, dimensions: int
+) -> torch.Tensor:
+    """Add every gradient to the element that was the maximum.
+
+    Args:
+        grad: gradient of the pooled values.
+        x: what was pooled.
+        indices: for each pooled value its place among the last dimensions of `x`.
+        dimensions: how many of them were pooled.
+    """
+    dtype = torch.float32 if grad.dtype in (torch.float16, torch.bfloat16) else grad.dtype
+    outer = x.shape[: x.dim() - dimensions]
+    pixels = math.prod(x.shape[x.dim() - dimensions :])
+    pooled = math.prod(grad.shape[grad.dim() - dimensions :])
+    zeros = torch.zeros((*outer, pixels), dtype=dtype, device=x.device)
+    flat = grad.reshape(*outer, pooled).to(dtype)
+    summed = zeros.scatter_add(-1, indices.reshape(*outer, pooled), flat)
+    return summed.reshape(x.shape).to(grad.dtype)
+
+
+def adaptive_maximum(x: torch.Tensor, size: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """aten.adaptive_max_pool2d and 3d: the maxima and their places."""
+    spatial = len(size)
+    sources = x.shape[x.dim() - spatial :]
+    outer = x.dim() - spatial
+    lowest = -math.inf if x.dtype.is_floating_point else torch.iinfo(x.dtype).min
+    places = torch.zeros((), dtype=torch.int64, device=x.device)
+    inside = torch.ones((), dtype=torch.bool, device=x.device)
+    taken: list[Any] = [slice(None)] * outer
+    for d, (source, target) in enumerate(zip(sources, size, strict=True)):
+        # Windows along dimension d of the output are laid along dimension d + spatial of the gathered tensor.
+        output = torch.arange(target, device=x.device)
+        first = output * source // target
+        last = ((output + 1) * source + target - 1) // target
+        reach = torch.arange(min(-(-source // target) + 1, source), device=x.device)
+        index = first.unsqueeze(1) + reach
+        shape = [1] * (2 * spatial)
+        shape[d], shape[d + spatial] = target, reach.shape[0]
+        inside = inside & (index < last.unsqueeze(1)).reshape(shape)
+        index = index.clamp_max(source - 1).reshape(shape)
+        places = places * source + index
+        taken.append(index)
+    values = torch.where(inside, x[tuple(taken)], lowest)
+    flat = values.reshape(*values.shape[: outer + spatial], -1)
+    where = flat.argmax(-1)
+    places = torch.where(inside, places, 0).broadcast_to(values.shape[outer:])
+    places = places.reshape(*places.shape[:spatial], -1).expand(flat.shape)
+    return flat.amax(-1), places.gather(-1, where.unsqueeze(-1)).squeeze(-1)
+
+
+# Averages --------------------------------------------------------------------------------------------------
+
+
+def average_pool(
+    x: torch.Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> torch.Tensor:
+    """aten.avg_pool2d and 3d with wide windows, one dimension after the other."""
+    windows = _windows(x, kernel_size, stride, padding, ceil_mode)
+    dtype = accumulator(x)
+    result = x.to(dtype)
+    for window in windows:
+        result = along(result, window.matrix(dtype, x.device), window.dimension)
+    return (result / _divisor(windows, count_include_pad, divisor_override, dtype, x)).to(x.dtype)
+
+
+def average_pool_gradient(
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None = None,
+) -> torch.Tensor:
+    """aten.avg_pool2d_backward and 3d with wide windows."""
+    windows = _windows(x, kernel_size, stride, padding, ceil_mode)
+    dtype = accumulator(x)
+    result = grad.to(dtype) / _divisor(windows, count_include_pad, divisor_override, dtype, x)
+    for window in windows:
+        result = along(result, window.matrix(dtype, x.device).t(), window.dimension)
+    return result.to(grad.dtype)
+
+
+class _Window:
+    """Windows along one dimension."""
+
+    def __init__(
+        self, dimension: int, source: int, kernel: int, stride: int, padding: int, ceil: bool
+    ) -> None:
+        self.dimension, self.source = dimension, source
+        self.kernel, self.stride, self.padding = kernel, stride, padding
+        spare = source + 2 * padding - kernel
+        self.count = (spare + (stride - 1 if ceil else 0)) // stride + 1
+        # The last window starts inside of the input or of the padding before it.
+        if ceil and (self.count - 1) * stride >= source + padding:
+            self.count -= 1
+
+    def starts(self, device: torch.device) -> torch.Tensor:
+        """Where the windows begin; before the input for those that reach into the padding."""
+        return torch.arange(self.count, device=device) * self.stride - self.padding
+
+    def matrix(self, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """(windows, input): whether the window has the element."""
+        first = self.starts(device).unsqueeze(1)
+        column = torch.arange(self.source, device=device)
+        return ((column >= first) & (column < first + self.kernel)).to(dtype)
+
+    def lengths(self, with_padding: bool, device: torch.device) -> torch.Tensor:
+        """Elements of each window, with or without padding."""
+        first = self.starts(device)
+        if with_padding:
+            return (first + self.kernel).clamp_max(self.source + self.padding) - first
+        return (first + self.kernel).clamp_max(self.source) - first.clamp_min(0)
+
+
+def _windows(
+    x: torch.Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil: bool,
+) -> list[_Window]:
+    spatial = x.dim() - 2 if len(kernel_size) == 1 else len(kernel_size)
+    kernel, step, pad = (
+        list(v) * spatial if len(v) == 1 else list(v)
+        for v in (kernel_size, stride or kernel_size, padding)
+    )
+    first = x.dim() - spatial
+    return [
+        _Window(first + d, x.shape[first + d], kernel[d], step[d], pad[d], ceil)
+        for d in range(spatial)
+    ]
+
+
+def _divisor(
+    windows: Sequence[_Window],
+    with_padding: bool,
+    override: int | None,
+    dtype: torch.dtype,
+    x: torch.Tensor,
+) -> Any:
+    if override is not None:
+        return override
+    total = torch.ones((), dtype=dtype, device=x.device)
+    for i, window in enumerate(windows):
+        shape = [1] * len(windows)
+        shape[i] = window.count
+        total = total * window.lengths(with_padding, x.device).to(dtype).reshape(shape)
+    return total
+
+
+# Which windows Inductor's own loops take ---------------------------------------------------------------------
+
+
+def _is_narrow(x: Any, kernel_size: Sequence[int], *rest: Any, **options: Any) -> bool:
+    spatial = len(x.get_size()) - 2 if len(kernel_size) == 1 else len(kernel_size)
+    kernel = list(kernel_size) * spatial if len(kernel_size) == 1 else kernel_size
+    return len(kernel) == 2 and math.prod(kernel) <= _WIDEST_WINDOW
+
+
+def _gradient_is_narrow(
+    grad: Any, x: Any, kernel_size: Sequence[int], *rest: Any, **options: Any
+) -> bool:
+    return _is_narrow(x, kernel_size)
+
+
+def _adaptive_is_narrow(x: Any, size: Sequence[Any]) -> bool:
+    extents = [sympy.sympify(extent) for extent in (*x.get_size()[-2:], *size)]
+    if not all(extent.is_Integer for extent in extents):
+        return False
+    windows = [
+        -(-int(source) // int(target)) + 1
+        for source, target in zip(extents, extents[2:], strict=False)
+    ]
+    return math.prod(windows) <= _WIDEST_WINDOW

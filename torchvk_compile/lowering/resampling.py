@@ -1,0 +1,328 @@
+"""Resampling along each dimension by itself: interpolation and its gradients, averages, gradients of padding.
+
+In: ATen operators that Inductor has no loops for. Out: products with matrices of weights. Forbidden: Slang text.
+
+Along one dimension all of these are linear: a matrix, mostly zeros, takes the input to the output, and its transpose
+takes the gradient back. The matrix is computed on the device; gradients need no atomics and are the same every time.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from torchvk_compile.lowering.decomposed import route_decomposition
+
+aten = torch.ops.aten
+
+Weights = Callable[..., torch.Tensor]
+"""From extents of input and output, a scale or None, dtype and device to the matrix (output, input)."""
+
+
+def register_resampling() -> None:
+    """Route the resampling operators of vk tensors here."""
+    for name, has_align, weights in (
+        ("upsample_linear1d", True, linear_weights),
+        ("upsample_bilinear2d", True, linear_weights),
+        ("upsample_trilinear3d", True, linear_weights),
+        ("upsample_bicubic2d", True, cubic_weights),
+        ("_upsample_bilinear2d_aa", True, smooth_linear_weights),
+        ("_upsample_bicubic2d_aa", True, smooth_cubic_weights),
+        ("upsample_nearest1d", False, nearest_weights),
+        ("upsample_nearest2d", False, nearest_weights),
+        ("upsample_nearest3d", False, nearest_weights),
+        ("_upsample_nearest_exact1d", False, nearest_exact_weights),
+        ("_upsample_nearest_exact2d", False, nearest_exact_weights),
+        ("_upsample_nearest_exact3d", False, nearest_exact_weights),
+    ):
+        route_decomposition(
+            getattr(aten, f"{name}_backward").default, _gradient(weights, has_align)
+        )
+        if name.endswith("_aa"):
+            route_decomposition(getattr(aten, name).default, _forward(weights))
+    trilinear = torch._decomp.decomposition_table[aten.upsample_trilinear3d.default]
+    route_decomposition(aten.upsample_trilinear3d.default, trilinear)
+    route_decomposition(aten._adaptive_avg_pool3d.default, adaptive_average)
+    for dimensions in (2, 3):
+        backward = getattr(aten, f"_adaptive_avg_pool{dimensions}d_backward")
+        route_decomposition(
+            backward.default, functools.partial(adaptive_average_gradient, dimensions=dimensions)
+        )
+    for dimensions in (1, 2, 3):
+        backward = getattr(aten, f"replication_pad{dimensions}d_backward")
+        route_decomposition(backward.default, replication_pad_gradient)
+
+
+# The matrices ----------------------------------------------------------------------------------------------
+
+
+def linear_weights(
+    source: int,
+    target: int,
+    scale: float | None,
+    align: bool,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> torch.Tensor:
+    """Two neighbours, by distance."""
+    position = _source_positions(source, target, scale, align, dtype, device).clamp_min(0)
+    lower = position.floor().clamp_max(source - 1)
+    upper = (lower + 1).clamp_max(source - 1)
+    fraction = (position - lower).clamp(0, 1)
+    column = torch.arange(source, dtype=dtype, device=device)
+    return (column == lower) * (1 - fraction) + (column == upper) * fraction
+
+
+def cubic_weights(
+    source: int,
+    target: int,
+    scale: float | None,
+    align: bool,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> torch.Tensor:
+    """Four neighbours by Keys' cubic convolution with a = -0.75; those outside count as the edge."""
+    position = _source_positions(source, target, scale, align, dtype, device)
+    lower = position.floor()
+    fraction = position - lower
+    column = torch.arange(source, dtype=dtype, device=device)
+    total = torch.zeros((), dtype=dtype, device=device)
+    for tap in range(-1, 3):
+        weight = _cubic((fraction - tap).abs(), -0.75)
+        total = total + (column == (lower + tap).clamp(0, source - 1)) * weight
+    return total
+
+
+def smooth_linear_weights(
+    source: int,
+    target: int,
+    scale: float | None,
+    align: bool,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> torch.Tensor:
+    """A triangle as wide as the output's pixels, where these are wider than the input's."""
+    return _filtered(
+        source, target, scale, align, dtype, device, 1.0, lambda x: (1 - x).clamp_min(0)
+    )
+
+
+def smooth_cubic_weights(
+    source: int,
+    target: int,
+    scale: float | None,
+    align: bool,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> torch.Tensor:
+    """As `smooth_linear_weights`, with Keys' cubic convolution with a = -0.5."""
+    return _filtered(source, target, scale, align, dtype, device, 2.0, lambda x: _cubic(x, -0.5))
+
+
+def nearest_weights(
+    source: int,
+    target: int,
+    scale: float | None,
+    align: bool,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> torch.Tensor:
+    """The source pixel at ``floor(output * ratio)``."""
+    return _nearest(source, target, scale, 0.0, dtype, device)
+
+
+def nearest_exact_weights(
+    source: int,
+    target: int,
+    scale: float | None,
+    align: bool,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> torch.Tensor:
+    """The source pixel at ``floor((output + 0.5) * ratio)``."""
+    return _nearest(source, target, scale, 0.5, dtype, device)
+
+
+def _nearest(
+    source: int,
+    target: int,
+    scale: float | None,
+    shift: float,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> torch.Tensor:
+    # torch finds the pixel in float32, whatever the dtype.
+    ratio = (
+        _quotient(source, target, torch.float32, device)
+        if scale is None or scale <= 0
+        else 1 / scale
+    )
+    output = torch.arange(target, dtype=torch.float32, device=device).unsqueeze(1)
+    pixel = ((output + shift) * ratio).floor().clamp_max(source - 1)
+    column = torch.arange(source, dtype=torch.float32, device=device)
+    return (column == pixel).to(dtype)
+
+
+def _source_positions(
+    source: int,
+    target: int,
+    scale: float | None,
+    align: bool,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> torch.Tensor:
+    """Where the centres of the output's pixels lie in the input, as a column."""
+    output = torch.arange(target, dtype=dtype, device=device).unsqueeze(1)
+    if align:
+        if target == 1:
+            return output * 0
+        return output * _quotient(source - 1, target - 1, dtype, device)
+    ratio = (
+        1 / scale if scale is not None and scale > 0 else _quotient(source, target, dtype, device)
+    )
+    return (output + 0.5) * ratio - 0.5
+
+
+def _filtered(
+    source: int,
+    target: int,
+    scale: float | None,
+    align: bool,
+    dtype: torch.dtype,
+    device: torch.device,
+    radius: float,
+    shape: Callable[[torch.Tensor], torch.Tensor],
+) -> torch.Tensor:
+    if align:
+        ratio: Any = _quotient(source - 1, target - 1, dtype, device) if target > 1 else 0.0
+    elif scale is not None and scale > 0:
+        ratio = 1 / scale
+    else:
+        ratio = _quotient(source, target, dtype, device)
+    wide = torch.full((), 1.0, dtype=dtype, device=device) * ratio
+    stretch = wide.clamp_min(1)
+    center = (torch.arange(target, dtype=dtype, device=device).unsqueeze(1) + 0.5) * ratio
+    first = (center - radius * stretch + 0.5).trunc().clamp_min(0)
+    last = (center + radius * stretch + 0.5).trunc().clamp_max(source)
+    column = torch.arange(source, dtype=dtype, device=device)
+    weights = shape(((column - center + 0.5) / stretch).abs())
+    weights = torch.where((column >= first) & (column < last), weights, 0)
+    total = weights.sum(1, keepdim=True)
+    return weights / torch.where(total == 0, 1, total)
+
+
+def _cubic(x: torch.Tensor, a: float) -> torch.Tensor:
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = (((x - 5) * x + 8) * x - 4) * a
+    return torch.where(x <= 1, near, torch.where(x < 2, far, 0))
+
+
+def _quotient(numerator: Any, denominator: Any, dtype: torch.dtype, device: torch.device) -> Any:
+    """A number where the sizes are numbers, else a tensor."""
+    if isinstance(numerator, int) and isinstance(denominator, int):
+        return numerator / denominator
+    return torch.full((), numerator, dtype=dtype, device=device) / denominator
+
+
+# Their products --------------------------------------------------------------------------------------------
+
+
+def _forward(weights: Weights) -> Callable[..., torch.Tensor]:
+    def forward(
+        x: torch.Tensor, size: Sequence[int], align: bool, *scales: float | None
+    ) -> torch.Tensor:
+        dtype = accumulator(x)
+        sources = x.shape[2:]
+        result = x.to(dtype)
+        for d, (source, target, scale) in enumerate(zip(sources, size, scales, strict=True), 2):
+            result = along(result, weights(source, target, scale, align, dtype, x.device), d)
+        return _laid_out_like(result.to(x.dtype), x)
+
+    return forward
+
+
+def _gradient(weights: Weights, has_align: bool) -> Callable[..., torch.Tensor]:
+    def gradient(
+        grad: torch.Tensor, size: Sequence[int], input_size: Sequence[int], *rest: Any
+    ) -> torch.Tensor:
+        align, scales = (rest[0], rest[1:]) if has_align else (False, rest)
+        dtype = accumulator(grad)
+        scales = (*scales, *[None] * (len(size) - len(scales)))
+        result = grad.to(dtype)
+        for d, (source, target, scale) in enumerate(
+            zip(input_size[2:], size, scales, strict=True), 2
+        ):
+            matrix = weights(source, target, scale, align, dtype, grad.device)
+            result = along(result, matrix.t(), d)
+        return _laid_out_like(result.to(grad.dtype), grad)
+
+    return gradient
+
+
+def adaptive_average(x: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
+    """aten._adaptive_avg_pool2d and 3d."""
+    dtype = accumulator(x)
+    result = x.to(dtype)
+    dimensions = range(x.dim() - len(size), x.dim())
+    for d, target in zip(dimensions, size, strict=True):
+        result = along(result, _adaptive_weights(x.shape[d], target, dtype, x.device), d)
+    return result.to(x.dtype)
+
+
+def adaptive_average_gradient(grad: torch.Tensor, x: torch.Tensor, dimensions: int) -> torch.Tensor:
+    """aten._adaptive_avg_pool2d_backward and 3d; `dimensions` were pooled."""
+    dtype = accumulator(grad)
+    result = grad.to(dtype)
+    for d in range(x.dim() - dimensions, x.dim()):
+        result = along(result, _adaptive_weights(x.shape[d], grad.shape[d], dtype, x.device).t(), d)
+    return result.to(grad.dtype)
+
+
+def _adaptive_weights(
+    source: Any, target: Any, dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    output = torch.arange(target, device=device).unsqueeze(1)
+    first = output * source // target
+    last = ((output + 1) * source + target - 1) // target
+    column = torch.arange(source, device=device)
+    inside = (column >= first) & (column < last)
+    return inside.to(dtype) / (last - first).to(dtype)
+
+
+def replication_pad_gradient(
+    grad: torch.Tensor, x: torch.Tensor, padding: Sequence[int]
+) -> torch.Tensor:
+    """aten.replication_pad1d_backward, 2d and 3d: outputs beyond an edge go back to it."""
+    dtype = accumulator(grad)
+    result = grad.to(dtype)
+    for i in range(len(padding) // 2):
+        d = x.dim() - 1 - i
+        before, source = padding[2 * i], x.shape[d]
+        output = torch.arange(grad.shape[d], device=grad.device)
+        taken = (output - before).clamp(0, source - 1)
+        column = torch.arange(source, device=grad.device).unsqueeze(1)
+        result = along(result, (column == taken).to(dtype), d)
+    return result.to(grad.dtype)
+
+
+def along(x: torch.Tensor, matrix: torch.Tensor, dimension: int) -> torch.Tensor:
+    """The product of a matrix (output, input) with `x` along one dimension."""
+    outer, inner = x.shape[:dimension], x.shape[dimension + 1 :]
+    if dimension == x.dim() - 1:
+        flat = x.reshape(math.prod(outer), x.shape[-1])
+        return (flat @ matrix.t()).reshape(*outer, matrix.shape[0])
+    batched = x.reshape(math.prod(outer), x.shape[dimension], math.prod(inner))
+    product = torch.bmm(matrix.expand(batched.shape[0], *matrix.shape), batched)
+    return product.reshape(*outer, matrix.shape[0], *inner)
+
+
+def accumulator(x: torch.Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype is torch.float64 else torch.float32
+
+
+def _laid_out_like(result: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return result.contiguous(memory_format=torch._prims_common.suggest_memory_format(x))
