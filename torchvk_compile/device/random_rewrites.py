@@ -122,8 +122,7 @@ def _random_from(
 
 
 def _randperm(n: int, generator: None = None, *, out: torch.Tensor) -> torch.Tensor:
-    order = torch.sort(torch.rand(n, device=out.device)).indices
-    return out.copy_(order)
+    return out.copy_(torch.randperm(n, dtype=out.dtype, device=out.device))
 
 
 def _multinomial(
@@ -136,16 +135,7 @@ def _multinomial(
             if num_samples <= 0
             else "cannot sample n_sample > prob_dist.size(-1) samples without replacement"
         )
-    weights = self.to(torch.float32)
-    if replacement and num_samples > 1:
-        weights = weights.unsqueeze(-2).expand(*self.shape[:-1], num_samples, choices)
-        return (weights / _exponential_numbers(weights)).argmax(-1)
-    # The largest ratios of weight to exponential number are a weighted sample without replacement
-    # (Efraimidis, Spirakis 2006).
-    ratios = weights / _exponential_numbers(weights)
-    if num_samples == 1:
-        return ratios.argmax(-1, keepdim=True)
-    return torch.topk(ratios, num_samples, dim=-1).indices
+    return torch.multinomial(self, num_samples, replacement)
 
 
 RULES: dict[torch._ops.OpOverload, Callable[..., torch.Tensor]] = {

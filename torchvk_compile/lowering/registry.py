@@ -26,6 +26,7 @@ def register_lowerings() -> None:
     from torchvk_compile.lowering.matmul import register_matmul
     from torchvk_compile.lowering.pooling import register_pooling
     from torchvk_compile.lowering.resampling import register_resampling
+    from torchvk_compile.lowering.sampling import register_sampling
     from torchvk_compile.lowering.scan import register_scans
     from torchvk_compile.lowering.scatter import register_scatters
     from torchvk_compile.lowering.sort import register_sorts
@@ -42,6 +43,7 @@ def register_lowerings() -> None:
     register_scatters()
     register_embeddings()
     register_histograms()
+    register_sampling()
 
 
 def route(overload: torch._ops.OpOverload, lowering: Callable[..., Any]) -> None:
@@ -66,8 +68,9 @@ def route(overload: torch._ops.OpOverload, lowering: Callable[..., Any]) -> None
 
 def _on_vk(arguments: Any) -> bool:
     for value in tree_leaves(arguments):
-        if isinstance(value, ir.IRNode):
-            device = value.get_device()
+        # A factory has no tensor, but says where its result goes.
+        if isinstance(value, (ir.IRNode, torch.device)):
+            device = value if isinstance(value, torch.device) else value.get_device()
             if device is not None and device.type == "vk":
                 return True
     return False
