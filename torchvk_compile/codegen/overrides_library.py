@@ -43,7 +43,9 @@ _FUNCTIONS_64: dict[str, tuple[str, ...]] = {
     "torchvk_exponential64": _FUNCTIONS["torchvk_exponential"],
     "torchvk_trigonometry64": _FUNCTIONS["torchvk_trigonometry"],
     "torchvk_error_functions64": _FUNCTIONS["torchvk_error_functions"],
-    "torchvk_gamma64": ("lgamma", "digamma"),
+    "torchvk_gamma64": _FUNCTIONS["torchvk_gamma"],
+    "torchvk_bessel64": tuple(n for n in _FUNCTIONS["torchvk_bessel"] if n != "airy_ai"),
+    "torchvk_orthogonal64": _FUNCTIONS["torchvk_orthogonal"],
 }
 
 _BINARY_NAMES = (
