@@ -98,3 +98,15 @@ def test_no_driver_is_one_clear_error() -> None:
     )
     assert "VulkanError" in run.stderr
     assert "driver" in run.stderr
+
+
+def test_plain_torch_compile_compiles_for_the_device(vk: torch.device) -> None:
+    run = python(
+        "import torch\n"
+        "model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU()).to('vk')\n"
+        "inputs = torch.randn(5, 4)\n"
+        "outputs = torch.compile(model)(inputs.to('vk'))\n"
+        "outputs.sum().backward()\n"
+        "torch.testing.assert_close(outputs.cpu(), model.cpu()(inputs))\n"
+    )
+    assert run.returncode == 0, run.stderr

@@ -14,12 +14,6 @@ import torch
 from torchvk_compile.device import memory, physical, random, selection, streams
 from torchvk_compile.device.selection import Device, index_of
 
-_INDUCTOR_CLASSES = {
-    # Inductor looks these up on the device module when it registers backends for new devices.
-    "Scheduling": "torchvk_compile.codegen.scheduling",
-    "PythonWrapperCodegen": "torchvk_compile.codegen.wrapper",
-}
-
 
 def is_available() -> bool:
     """Whether there is a usable Vulkan device."""
@@ -85,7 +79,7 @@ def exchange_device(device: int) -> int:
 
 
 class _BackendModule(types.ModuleType):
-    """``torch.vk``; finds Inductor's classes when they are asked for."""
+    """``torch.vk``, which also hears when Inductor sets up its backends."""
 
     @property
     def _initialized(self) -> bool:
@@ -93,10 +87,12 @@ class _BackendModule(types.ModuleType):
         return physical.is_initialized()
 
     def __getattr__(self, name: str) -> Any:
-        if name in _INDUCTOR_CLASSES:
-            import importlib
+        if name == "Scheduling" and physical.is_initialized():
+            # Inductor looks for this class when it sets up its backends; registering ours now lets a
+            # plain torch.compile(model) compile for the device.
+            from torchvk_compile.backend import register_with_inductor
 
-            return getattr(importlib.import_module(_INDUCTOR_CLASSES[name]), name)
+            register_with_inductor()
         raise AttributeError(f"module 'torch.vk' has no attribute {name!r}")
 
 

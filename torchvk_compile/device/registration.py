@@ -3,9 +3,14 @@
 In: the entry point ``torch.backends``, or ``import torchvk_compile``. Out: a registered device.
 Forbidden: opening Vulkan, importing the compiler; both wait for the first tensor on ``vk``.
 
-Python can give torch hooks and a device guard for PrivateUse1, but most of their virtual functions
-are fixed in torch's own C++ (torch/csrc/acc/Module.cpp): the guard reports one device, index 0, and
-has no events. docs/device.md lists what that means for users.
+Python can give torch hooks and a device guard for PrivateUse1, but most of their functions are fixed
+in torch's C++ (torch/csrc/acc/Module.cpp): one device, index 0, no allocator, events or generators.
+Hence, whatever this package does:
+
+- `torch.accelerator.synchronize` and its memory functions raise; those of ``torch.vk`` work;
+- ``.to("vk")`` means ``vk:0`` and gradients are computed on ``vk:0`` only: TORCHVK_DEVICE says which
+  card that is;
+- ``torch.Generator(device="vk")`` does not exist; ``torch.UntypedStorage(n, device="vk")`` crashes.
 """
 
 from __future__ import annotations
