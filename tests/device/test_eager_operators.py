@@ -39,6 +39,7 @@ def compilations(monkeypatch: pytest.MonkeyPatch, vk: torch.device) -> Iterator[
 def agree(function: Callable[..., Any], *inputs: torch.Tensor) -> None:
     expected = function(*inputs)
     result = function(*(tensor.to("vk") for tensor in inputs))
+    assert result.device.type == "vk"
     assert result.stride() == expected.stride()
     torch.testing.assert_close(result.cpu(), expected)
 
@@ -80,6 +81,10 @@ def test_varying_integer_compiles_twice(vk: torch.device, compilations: Compilat
         agree(lambda x, n=number: x == n, torch.arange(6, dtype=torch.int16))
         agree(lambda x, n=number: x * n, torch.tensor(3, dtype=torch.int8))
         agree(lambda x, n=number: x - n, torch.arange(6.0))
+        agree(lambda x, n=number: n - x, torch.arange(6))
+        agree(lambda x, n=number: n / x, torch.arange(1, 6))
+        agree(lambda x, n=number: n**x, torch.arange(6.0))
+        agree(lambda x, n=number: n < x, torch.arange(6))
         agree(lambda x, n=number: x.bool() + n, torch.arange(3))
 
 
@@ -88,6 +93,7 @@ def test_varying_number_keeps_torchs_promotion(vk: torch.device, dtype: torch.dt
     for value in (0.1, 0.7, -2.5):
         agree(lambda x, v=value: x + v, torch.arange(6).to(dtype))
         agree(lambda x, v=value: x * v, torch.tensor(3).to(dtype))
+        agree(lambda x, v=value: v - x, torch.arange(6).to(dtype))
         agree(lambda x, v=value: torch.add(x, x, alpha=v), torch.arange(6.0))
         agree(lambda x, v=value: x.lerp(x + 1, v), torch.arange(6.0))
         agree(lambda x, v=value: x.clone().addcdiv_(x, x + 1, value=v), torch.arange(6.0))

@@ -158,7 +158,7 @@ def _sub(self: torch.Tensor, other: Any, alpha: Any = 1) -> torch.Tensor:
 
 
 def _rsub(self: torch.Tensor, other: Any, alpha: Any = 1) -> torch.Tensor:
-    return other - _scaled(self, alpha, self)
+    return torch.neg(_scaled(self, alpha, self)) + other
 
 
 def _scaled(value: Any, factor: Any, like: torch.Tensor) -> Any:
@@ -218,7 +218,7 @@ def _addcdiv(
 def _lerp(self: torch.Tensor, end: torch.Tensor, weight: Any) -> torch.Tensor:
     # The two branches of ATen's lerp keep both ends exact (aten/src/ATen/native/Lerp.h).
     difference = end - self
-    near_start = self + weight * difference
+    near_start = self + difference * weight
     if isinstance(weight, torch.Tensor):
         weight = _one(self) * weight
         near_end = end - difference * (1 - weight)
@@ -251,7 +251,10 @@ _FORMULAS: dict[str, Callable[..., torch.Tensor]] = {
     "lerp": _lerp,
     **{name: _comparison(name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
 }
-"""Formulas that hold for numbers and for 0-d tensors in place of them."""
+"""Formulas that hold for numbers and for 0-d CPU tensors in place of them.
+
+A device tensor always stands first: Inductor takes a result's device from the first operand.
+"""
 
 _ELEMENT_FORMULAS: dict[str, Callable[..., torch.Tensor]] = {
     "copy": _copy,
