@@ -41,7 +41,7 @@ def register_entry_kernels() -> None:
     library = _new_library("aten")
     for name, function in tensors.KERNELS.items():
         library.impl(name, function, _KEY)
-    for name, function in pinning.host_kernels().items():
+    for name, function in pinning.HOST_KERNELS.items():
         library.impl(name, function, "CPU")
 
 

@@ -5,6 +5,8 @@ Forbidden: pretending that memory is pinned.
 
 The runtime copies host memory into its own staging buffers at once, so pinned memory would gain
 nothing; torch offers Python no way to provide any either. A "pinned" tensor is an ordinary copy.
+torch asks its one current accelerator for pinned memory, and that is ``vk`` wherever TorchVK is
+installed; so this also answers where torch was built for CUDA.
 """
 
 from __future__ import annotations
@@ -26,8 +28,5 @@ def _record_stream(self: torch.Tensor, s: torch.Stream) -> None:
 KERNELS: dict[str, Callable[..., Any]] = {"record_stream": _record_stream}
 """ATen kernels of this file."""
 
-
-def host_kernels() -> dict[str, Callable[..., Any]]:
-    """Kernels for the CPU key; none where torch was built for a device that pins memory itself."""
-    builds = (torch.version.cuda, torch.version.hip, getattr(torch.version, "xpu", None))
-    return {} if any(builds) else {"_pin_memory": _pin_memory}
+HOST_KERNELS: dict[str, Callable[..., Any]] = {"_pin_memory": _pin_memory}
+"""ATen kernels of this file for CPU tensors."""
