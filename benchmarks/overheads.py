@@ -1,0 +1,182 @@
+"""What TorchVK costs besides the kernels: submissions, host time of a replay, start-up, memory.
+
+In: a device (`TORCHVK_DEVICE` chooses). Out: a table and, with ``--json FILE``, the raw samples. Forbidden: asserting
+anything; these are figures, to be read beside the goals printed with them.
+
+    python benchmarks/overheads.py --json build/overheads.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import torchvk_compile
+from torchvk_compile.demo.digits import load
+from torchvk_compile.demo.training import Recipe, Trainer, build_model
+
+_RECIPE = Recipe(epochs=1, batch_size=64)
+_DISPATCHES = (1, 10, 50, 100)
+_FIRST_STEP = """
+import time
+start = time.perf_counter()
+from torchvk_compile.demo.digits import load
+from torchvk_compile.demo.training import Recipe, Trainer, build_model
+data, recipe = load(None), Recipe(epochs=1, batch_size=64)
+trainer = Trainer(build_model(data.train_images.shape[1], recipe).to("vk"), recipe, "torchvk")
+images, labels = data.train_images[:64].to("vk"), data.train_labels[:64].to("vk")
+ready = time.perf_counter()
+trainer.step(images, labels).item()
+print(ready - start, time.perf_counter() - ready)
+"""
+
+
+def main() -> None:
+    """Measure everything and print it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, help="write the raw samples there")
+    arguments = parser.parse_args()
+    results = {
+        "device": torch.vk.get_device_name(),  # type: ignore[attr-defined]
+        "torch": torch.__version__,
+        "submissions": _submissions(),
+        "replay": _replay(),
+        "start": _start(),
+        "memory": _memory(),
+    }
+    _print(results)
+    if arguments.json is not None:
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
+        arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def _trainer() -> tuple[Trainer, torch.Tensor, torch.Tensor]:
+    data = load(None)
+    model = build_model(data.train_images.shape[1], _RECIPE).to("vk")
+    trainer = Trainer(model, _RECIPE, "torchvk")
+    images, labels = data.train_images[:64].to("vk"), data.train_labels[:64].to("vk")
+    for _ in range(3):
+        trainer.step(images, labels).item()
+    return trainer, images, labels
+
+
+def _submissions() -> dict[str, float]:
+    trainer, images, labels = _trainer()
+    with torchvk_compile.audit() as audit:
+        for _ in range(10):
+            trainer.step(images, labels)
+    return {
+        "per_graph_call": audit.submissions / audit.graph_calls,
+        "graph_calls_per_step": audit.graph_calls / 10,
+    }
+
+
+def _chain(length: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A function that compiles to `length` dispatches: a reduction ends every one of them."""
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        for step in range(length):
+            x = x / (x.sum() + step)
+        return x
+
+    return run
+
+
+def _replay() -> dict[str, dict[str, Any]]:
+    """Host time of a call of a compiled graph's plan, tensors given, in microseconds."""
+    found = {}
+    for length in _DISPATCHES:
+        torch._dynamo.reset()
+        x = torch.ones(32, device="vk")
+        before = set(torchvk_compile.plan.executor.loaded_plans())
+        torch.compile(_chain(length), backend="torchvk")(x)
+        (plan,) = set(torchvk_compile.plan.executor.loaded_plans()) - before
+        samples = []
+        for _ in range(300):
+            start = time.perf_counter()
+            plan((x,))
+            samples.append(1e6 * (time.perf_counter() - start))
+            torch.vk.synchronize()  # type: ignore[attr-defined]
+        found[str(len(plan.plan.steps))] = {
+            "median_us": statistics.median(samples[50:]),
+            "minimum_us": min(samples[50:]),
+            "goal_us": 60 + len(plan.plan.steps),
+        }
+    return found
+
+
+def _start() -> dict[str, Any]:
+    """Seconds to the end of the first compiled training step, in a first and in later processes."""
+    with tempfile.TemporaryDirectory() as directory:
+        environment = os.environ | {
+            "TORCHVK_CACHE_DIR": str(Path(directory) / "torchvk"),
+            "TORCHINDUCTOR_CACHE_DIR": str(Path(directory) / "inductor"),
+        }
+        runs = []
+        for _ in range(3):
+            done = subprocess.run(
+                [sys.executable, "-c", _FIRST_STEP],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            imports, first_step = map(float, done.stdout.split()[-2:])
+            runs.append({"imports_s": imports, "first_step_s": first_step})
+    return {"first_process": runs[0], "later_processes": runs[1:]}
+
+
+def _memory() -> dict[str, float]:
+    """Peak of one training step beside the most that its tensors hold at a time, in bytes."""
+    trainer, images, labels = _trainer()
+    torch.vk.synchronize()  # type: ignore[attr-defined]
+    torch.vk.reset_peak_memory_stats()  # type: ignore[attr-defined]
+    live = []
+    loss = trainer._loss_of(images, labels)
+    live.append(torch.vk.memory_allocated())  # type: ignore[attr-defined]
+    loss.backward()
+    live.append(torch.vk.memory_allocated())  # type: ignore[attr-defined]
+    trainer._update()
+    live.append(torch.vk.memory_allocated())  # type: ignore[attr-defined]
+    peak = torch.vk.max_memory_allocated()  # type: ignore[attr-defined]
+    return {"peak_bytes": peak, "live_bytes": max(live), "ratio": peak / max(live)}
+
+
+def _print(results: dict[str, Any]) -> None:
+    table = Table(title=f"Overheads on {results['device']}, torch {results['torch']}")
+    table.add_column("what")
+    table.add_column("measured", justify="right")
+    table.add_column("goal", justify="right")
+    table.add_row(
+        "submissions per graph call", f"{results['submissions']['per_graph_call']:.2f}", "1"
+    )
+    for dispatches, replay in results["replay"].items():
+        measured = f"{replay['median_us']:.0f} µs (minimum {replay['minimum_us']:.0f})"
+        table.add_row(
+            f"replay of {dispatches} dispatches, host", measured, f"{replay['goal_us']} µs"
+        )
+    first = results["start"]["first_process"]["first_step_s"]
+    later = statistics.median(run["first_step_s"] for run in results["start"]["later_processes"])
+    table.add_row("first step, first process", f"{first:.1f} s", "")
+    table.add_row(
+        "first step, later process", f"{later:.1f} s ({first / later:.1f}x less)", "4x less"
+    )
+    table.add_row("peak memory / live tensors", f"{results['memory']['ratio']:.2f}", "1.2")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
