@@ -149,7 +149,9 @@ def _compile_partition(
 
 def _compile_stages(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Any:
     from torchvk_compile.host_graph import compile_in_stages, has_host_work
+    from torchvk_compile.lowering.scalar_operands import put_device_operands_first
 
+    put_device_operands_first(gm)
     if not has_host_work(gm):
         return torch_compat.compile_aten_graph(gm, example_inputs, **kwargs)
     kwargs["static_input_idxs"] = ()

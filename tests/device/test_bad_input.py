@@ -26,6 +26,8 @@ def test_mixed_devices(vk: torch.device) -> None:
 def test_cpu_scalars_may_join(vk: torch.device) -> None:
     assert (torch.ones(2, device=vk) + torch.tensor(2.5)).tolist() == [3.5, 3.5]
     assert (torch.ones(2, dtype=torch.int32, device=vk) * torch.tensor(3)).dtype is torch.int32
+    with pytest.raises(RuntimeError, match="same device"):
+        torch.tensor(2.0).add_(torch.tensor(1.0, device=vk))
 
 
 def test_wrong_shapes(vk: torch.device) -> None:

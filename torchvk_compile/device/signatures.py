@@ -89,9 +89,10 @@ def compile_call(
         UnsupportedOperatorError: no kernel, and CPU fallbacks are not allowed.
         RuntimeError, …: what torch raises for such arguments.
     """
-    _check_devices(info, found)
-    for written in info.written_tensors(args, kwargs):
-        eager.refuse_self_overlap(written)
+    written = list(info.written_tensors(args, kwargs))
+    _check_devices(info, found, written)
+    for tensor in written:
+        eager.refuse_self_overlap(tensor)
     # The compiler gets a thread of its own: no autocast, inference mode, default device or
     # compilation in progress of the calling thread leaks into the trace.
     if threading.current_thread().name.startswith(_WORKER):
@@ -298,8 +299,12 @@ def _same(one: int | float, other: int | float) -> bool:
     return type(one) is type(other) and one == other
 
 
-def _check_devices(info: OperatorInfo, found: list[torch.Tensor]) -> None:
+def _check_devices(
+    info: OperatorInfo, found: list[torch.Tensor], written: list[torch.Tensor]
+) -> None:
+    # A 0-d CPU tensor may be read as a number, but not written.
     devices = {t.device for t in found if t.dim() > 0 or t.device.type != "cpu"}
+    devices |= {t.device for t in written}
     if len(devices) > 1:
         names = " and ".join(sorted(map(str, devices), reverse=True))
         raise RuntimeError(
