@@ -1,0 +1,118 @@
+"""Every tiling gives the same convolutions; the tiles that GPUs use run here on a CPU driver."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch._inductor.config as inductor_config
+import torch.nn.functional as F
+from torch import Tensor
+
+from torchvk_compile.codegen import convolution_config
+from torchvk_compile.codegen.convolution_config import FLAT, LARGE, MEDIUM, SLIM, SMALL
+from torchvk_compile.codegen.gemm_config import TileConfig
+from torchvk_compile.lowering import convolution, convolution_weights
+
+Check = Callable[..., None]
+
+# Less to unroll than the tilings in use, by the same shells.
+QUICK = TileConfig(16, 32, 8, 4, 4)
+TALL = TileConfig(32, 16, 8, 4, 4)
+
+
+@pytest.fixture(autouse=True)
+def fresh_graphs() -> Iterator[None]:
+    """The tiling is chosen by the test, which Inductor's graph cache cannot know."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    with inductor_config.patch(force_disable_caches=True):
+        yield
+
+
+def use(monkeypatch: pytest.MonkeyPatch, config: TileConfig) -> None:
+    for room in (convolution, convolution_weights):
+        monkeypatch.setattr(room, "choose_config", lambda *_, **__: config)
+
+
+def run(check: Check, function: Callable[..., Any], *inputs: Tensor) -> None:
+    inputs = tuple(x.requires_grad_(x.is_floating_point()) for x in inputs)
+    check(function, *inputs, rtol=1e-4, atol=1e-4, eager=False, dynamic=False)
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["nchw", "nhwc"])
+@pytest.mark.parametrize("channels", [3, 16])
+@pytest.mark.parametrize("config", [QUICK, dataclasses.replace(TALL, split_k=3)], ids=str)
+def test_tiles(
+    assert_close_like_cpu: Check,
+    monkeypatch: pytest.MonkeyPatch,
+    config: TileConfig,
+    channels: int,
+    last: bool,
+) -> None:
+    use(monkeypatch, config)
+    layout = torch.channels_last if last else torch.contiguous_format
+    x = torch.randn(2, channels, 7, 6).contiguous(memory_format=layout)
+    w = torch.randn(20, channels, 3, 3).contiguous(memory_format=layout)
+    run(
+        assert_close_like_cpu,
+        lambda x, w, b: F.relu(F.conv2d(x, w, b, padding=1, stride=2)),
+        x,
+        w,
+        torch.randn(20),
+    )
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["nchw", "nhwc"])
+def test_groups(assert_close_like_cpu: Check, monkeypatch: pytest.MonkeyPatch, last: bool) -> None:
+    use(monkeypatch, QUICK)
+    layout = torch.channels_last if last else torch.contiguous_format
+    x = torch.randn(2, 12, 7, 8).contiguous(memory_format=layout)
+    run(
+        assert_close_like_cpu,
+        lambda x, w: F.conv2d(x, w, padding=(1, 0), dilation=(1, 2), groups=3),
+        x,
+        torch.randn(9, 4, 3, 2),
+    )
+
+
+def test_transposed(assert_close_like_cpu: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, QUICK)
+    run(
+        assert_close_like_cpu,
+        lambda x, w: F.conv_transpose3d(
+            x, w, stride=(1, 2, 3), padding=1, output_padding=(0, 1, 0)
+        ),
+        torch.randn(2, 4, 3, 4, 3),
+        torch.randn(4, 6, 2, 3, 3),
+    )
+
+
+@pytest.mark.parametrize("config", [SMALL, FLAT, SLIM], ids=str)
+def test_tiles_in_use(
+    assert_close_like_cpu: Check, monkeypatch: pytest.MonkeyPatch, config: TileConfig
+) -> None:
+    use(monkeypatch, config)
+    inputs = torch.randn(1, 8, 9, 9), torch.randn(17, 8, 3, 3)
+    run(assert_close_like_cpu, lambda x, w: F.conv2d(x, w, padding=1), *inputs)
+
+
+def test_the_choice_follows_the_grid() -> None:
+    def choose(m: int, n: int, k: int, *, split: bool = True, units: int = 36) -> TileConfig:
+        profile = SimpleNamespace(device_type="discrete", compute_units=units)
+        return convolution_config.choose_config(profile, 1, m, n, k, torch.float32, split=split)
+
+    assert choose(128, 100_000, 1152) == LARGE
+    assert choose(64, 3200, 576, split=False) == MEDIUM
+    assert choose(3, 100_000, 576).block_m == FLAT.block_m
+    assert choose(64, 576, 100_000).split_k > 1
+
+
+def test_no_workgroup_needs_more_shared_memory_than_every_device_has() -> None:
+    for config in convolution_config.CONFIGS.values():
+        assert config.shared_bytes(4) <= 32 * 1024
+    assert SMALL.shared_bytes(8) <= 32 * 1024
