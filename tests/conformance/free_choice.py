@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from . import draws, factorizations, order
+from . import draws, factorizations, norms, order
 from .comparison import Mismatch
 from .placement import tensors_in
 
@@ -27,7 +27,12 @@ class Call:
 
 Check = Callable[[Call, Any, Any], None]
 
-_CHECKS: dict[str, Check] = {**order.CHECKS, **factorizations.CHECKS, **draws.CHECKS}
+_CHECKS: dict[str, Check] = {
+    **order.CHECKS,
+    **factorizations.CHECKS,
+    **draws.CHECKS,
+    **norms.CHECKS,
+}
 
 _SCALING = (
     "nn_functional_dropout",
@@ -48,14 +53,18 @@ def check_for(call: Call) -> Check | None:
 def check_gradients(
     call: Call, outputs: list[Any], cotangents: list[Any], gradients: list[Any], expected: list[Any]
 ) -> bool:
-    """Check gradients that depend on a draw.
+    """Check gradients that depend on a draw, or on which of equal elements was taken.
 
     Returns:
-        Whether the operator is one that draws; else nothing was checked.
+        Whether the operator is such a one; else nothing was checked.
 
     Raises:
         Mismatch: when the gradients do not belong to the outputs.
     """
+    tied = order.GRADIENT_CHECKS.get(call.name)
+    if tied is not None:
+        tied(call, expected, gradients)
+        return True
     if draws.CHECKS.get(call.name) is None or check_for(call) is None:
         return False
     if [gradient is None for gradient in gradients] != [other is None for other in expected]:

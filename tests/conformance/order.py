@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .comparison import Mismatch, compare
-from .tolerances import Tolerance
+from .tolerances import Tolerance, default
 
 _EQUAL = Tolerance(0.0, 0.0)
 
@@ -83,6 +83,36 @@ def check_selected(call: Any, expected: Any, actual: Any) -> None:
     compare(_at(call.input, indices, dim), values.reshape(_row_shape(values)), _EQUAL)
 
 
+def check_tied_gradients(call: Any, expected: Any, actual: Any) -> None:
+    """Gradients of sorted or selected values: each may go to any of the equal elements of a row."""
+    dim = call.kwargs.get("dim", next((arg for arg in call.args if type(arg) is int), -1))
+    if call.name == "kthvalue":
+        dim = _argument(call, "dim", 1, -1)
+    if call.name == "msort":
+        dim = 0
+    sums = [_sums_of_equal_elements(call.input, parts[0], dim) for parts in (actual, expected)]
+    if not torch.allclose(sums[0], sums[1], rtol=default(expected[0].dtype).rtol, atol=1e-5):
+        raise Mismatch("a gradient went to another value")
+
+
+def _sums_of_equal_elements(
+    values: torch.Tensor, gradients: torch.Tensor, dim: int
+) -> torch.Tensor:
+    """For each element, the sum of the gradients of all elements of its row that equal it."""
+    values = values.detach().reshape(_row_shape(values)).movedim(dim, -1).double()
+    gradients = gradients.detach().cpu().reshape(_row_shape(gradients)).movedim(dim, -1).double()
+    rows = [
+        torch.zeros(len(row), dtype=torch.float64).index_add_(0, groups, gradient)[groups]
+        for row, gradient in zip(_rows(values), _rows(gradients), strict=True)
+        for groups in [row.unique(return_inverse=True)[1]]
+    ]
+    return torch.stack(rows)
+
+
+def _rows(values: torch.Tensor) -> torch.Tensor:
+    return values.reshape(-1, values.shape[-1])
+
+
 def _sorted_dim(call: Any) -> int:
     return _argument(call, "dim", 0, -1)
 
@@ -90,6 +120,10 @@ def _sorted_dim(call: Any) -> int:
 def _row_shape(values: torch.Tensor) -> tuple[int, ...]:
     return tuple(values.shape) if values.dim() else (1,)
 
+
+GRADIENT_CHECKS = dict.fromkeys(
+    ("sort", "msort", "topk", "kthvalue", "median", "nanmedian", "mode"), check_tied_gradients
+)
 
 CHECKS = {
     "sort": check_sort,

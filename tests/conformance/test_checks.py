@@ -151,3 +151,11 @@ def test_shards_are_a_partition() -> None:
     ]
     assert sorted(case.key for part in parts for case in part) == sorted(c.key for c in whole)
     assert all(parts)
+
+
+def test_a_gradient_may_go_to_any_of_equal_elements() -> None:
+    call = Call("sort", torch.tensor([2.0, 1.0, 1.0]), (), {})
+    expected = [torch.tensor([5.0, 3.0, 4.0])]
+    order.check_tied_gradients(call, expected, [torch.tensor([5.0, 4.0, 3.0])])
+    with pytest.raises(Mismatch):
+        order.check_tied_gradients(call, expected, [torch.tensor([4.0, 5.0, 3.0])])
