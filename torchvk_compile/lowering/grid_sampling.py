@@ -5,12 +5,13 @@ In: ATen's grid samplers. Out: gathers, and scattered sums for their gradients. 
 
 from __future__ import annotations
 
-import itertools
+import math
 from typing import Any
 
 import torch
 
 from torchvk_compile.lowering.decomposed import route_decomposition
+from torchvk_compile.lowering.resampling import cubic
 
 aten = torch.ops.aten
 
@@ -100,63 +101,86 @@ def _reflected(position: torch.Tensor, twice_low: int, twice_high: int) -> torch
     return torch.where(flips % 2 == 0, extra + low, span - extra + low)
 
 
-def _gathered(x: torch.Tensor, indices: list[torch.Tensor]) -> torch.Tensor:
-    """``x[n, :, *indices[n, ...]]``, zero where an index is outside."""
-    sizes = x.shape[2:]
+def _gathered(x: torch.Tensor, indices: list[torch.Tensor], taps: int) -> torch.Tensor:
+    """``x[n, :, *indices[n, ...]]``, zero where an index is outside.
+
+    Args:
+        x: (N, C, *sizes).
+        indices: whole numbers, one tensor per size; all broadcast to (N, taps, *output).
+        taps: as in `indices`.
+
+    Returns:
+        (N, C, taps, *output).
+    """
     inside = torch.ones((), dtype=torch.bool, device=x.device)
     flat = torch.zeros((), dtype=torch.int64, device=x.device)
-    for index, size in zip(indices, sizes, strict=True):
-        inside = inside & (index >= 0) & (index <= size - 1)
+    for index, size in zip(indices, x.shape[2:], strict=True):
+        within = (index >= 0) & (index <= size - 1)
+        inside = inside & within
         # Of a coordinate that is NaN or beyond all integers, nothing is read either.
-        whole = torch.where((index >= 0) & (index <= size - 1), index, 0).to(torch.int64)
-        flat = flat * size + whole
+        flat = flat * size + torch.where(within, index, 0).to(torch.int64)
     batch, channels = x.shape[:2]
-    output = flat.shape[1:]
+    flat = flat.reshape(batch, taps, *flat.shape[-len(indices) :])
     places = flat.reshape(batch, 1, -1).expand(batch, channels, -1)
-    values = x.reshape(batch, channels, -1).gather(2, places).reshape(batch, channels, *output)
-    return torch.where(inside.unsqueeze(1), values, 0)
+    values = x.reshape(batch, channels, -1).gather(2, places)
+    values = values.reshape(batch, channels, *flat.shape[1:])
+    return torch.where(inside.reshape(flat.shape).unsqueeze(1), values, 0)
 
 
 def _nearest(x: torch.Tensor, positions: list[torch.Tensor]) -> torch.Tensor:
-    return _gathered(x, [p.detach().round() for p in positions])
+    indices = [p.detach().round().unsqueeze(1) for p in positions]
+    return _gathered(x, indices, 1).squeeze(2)
+
+
+def _weighted(
+    x: torch.Tensor, indices: list[torch.Tensor], weights: list[torch.Tensor]
+) -> torch.Tensor:
+    """Sum over the neighbours along every dimension.
+
+    Args:
+        x: (N, C, *sizes).
+        indices, weights: per dimension (N, 1, …, neighbours, …, 1, *output), the neighbours each
+            along a dimension of their own.
+    """
+    dimensions = len(indices)
+    output = indices[0].shape[-dimensions:]
+    grid = torch.broadcast_shapes(*(index.shape for index in indices))
+    taps = math.prod(grid[1 : 1 + dimensions])
+    whole = [index.expand(grid).reshape(grid[0], taps, *output) for index in indices]
+    weight: Any = 1
+    for own in weights:
+        weight = weight * own
+    weight = weight.expand(grid).reshape(grid[0], 1, taps, *output)
+    return (_gathered(x, whole, taps) * weight).sum(2)
+
+
+def _neighbours(
+    value: torch.Tensor, first: int, count: int, dimension: int, dimensions: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`value` (N, *output) and the offsets of its neighbours, so laid out that they broadcast."""
+    offsets = torch.arange(first, first + count, device=value.device, dtype=value.dtype)
+    shape = [1] * (1 + 2 * dimensions)
+    shape[1 + dimension] = count
+    return value.reshape(value.shape[0], *[1] * dimensions, *value.shape[1:]), offsets.reshape(shape)
 
 
 def _linear(x: torch.Tensor, positions: list[torch.Tensor]) -> torch.Tensor:
-    lower = [p.detach().floor() for p in positions]
-    result: Any = 0
-    for corner in itertools.product((0, 1), repeat=len(positions)):
-        weight: Any = 1
-        for offset, low, position in zip(corner, lower, positions, strict=True):
-            weight = weight * (position - low if offset else low + 1 - position)
-        values = _gathered(x, [low + offset for low, offset in zip(lower, corner, strict=True)])
-        result = result + values * weight.unsqueeze(1)
-    return result
+    indices, weights = [], []
+    for d, position in enumerate(positions):
+        at, tap = _neighbours(position, 0, 2, d, len(positions))
+        lower = at.detach().floor()
+        indices.append(lower + tap)
+        weights.append((1 - tap) + (2 * tap - 1) * (at - lower))
+    return _weighted(x, indices, weights)
 
 
 def _bicubic(
     x: torch.Tensor, positions: list[torch.Tensor], padding: int, align: bool
 ) -> torch.Tensor:
-    sizes = x.shape[2:]
-    lower = [p.detach().floor() for p in positions]
-    weights = [_cubic_weights(p - low) for p, low in zip(positions, lower, strict=True)]
-    result: Any = 0
-    for i, j in itertools.product(range(4), repeat=2):
-        indices = [
-            _padded(low + tap - 1, size, padding, align).round()
-            for low, tap, size in zip(lower, (i, j), sizes, strict=True)
-        ]
-        result = result + _gathered(x, indices) * (weights[0][i] * weights[1][j]).unsqueeze(1)
-    return result
-
-
-def _cubic_weights(t: torch.Tensor) -> list[torch.Tensor]:
-    """Keys' cubic convolution with a = -0.75."""
-    a = -0.75
-
-    def near(x: torch.Tensor) -> torch.Tensor:
-        return ((a + 2) * x - (a + 3)) * x * x + 1
-
-    def far(x: torch.Tensor) -> torch.Tensor:
-        return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-
-    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
+    indices, weights = [], []
+    for d, (position, size) in enumerate(zip(positions, x.shape[2:], strict=True)):
+        at, tap = _neighbours(position, -1, 4, d, len(positions))
+        lower = at.detach().floor()
+        indices.append(_padded(lower + tap, size, padding, align).round())
+        weights.append(cubic((at - lower - tap).abs(), -0.75))
+    return _weighted(x, indices, weights)

@@ -92,7 +92,7 @@ def cubic_weights(
     column = torch.arange(source, dtype=dtype, device=device)
     total = torch.zeros((), dtype=dtype, device=device)
     for tap in range(-1, 3):
-        weight = _cubic((fraction - tap).abs(), -0.75)
+        weight = cubic((fraction - tap).abs(), -0.75)
         total = total + (column == (lower + tap).clamp(0, source - 1)) * weight
     return total
 
@@ -120,7 +120,7 @@ def smooth_cubic_weights(
     device: torch.device,
 ) -> torch.Tensor:
     """As `smooth_linear_weights`, with Keys' cubic convolution with a = -0.5."""
-    return _filtered(source, target, scale, align, dtype, device, 2.0, lambda x: _cubic(x, -0.5))
+    return _filtered(source, target, scale, align, dtype, device, 2.0, lambda x: cubic(x, -0.5))
 
 
 def nearest_weights(
@@ -215,7 +215,8 @@ def _filtered(
     return weights / torch.where(total == 0, 1, total)
 
 
-def _cubic(x: torch.Tensor, a: float) -> torch.Tensor:
+def cubic(x: torch.Tensor, a: float) -> torch.Tensor:
+    """Keys' cubic convolution kernel at distances `x`, which are not negative."""
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     far = (((x - 5) * x + 8) * x - 4) * a
     return torch.where(x <= 1, near, torch.where(x < 2, far, 0))
