@@ -99,6 +99,13 @@ def test_oscillating_bessel_functions_of_double(function: str) -> None:
     np.testing.assert_allclose(actual, expected, rtol=3e-14, atol=3e-14)
 
 
+def test_airy_function_of_double() -> None:
+    x = samples(-20, 8, 400).astype(np.float64)
+    actual = evaluate("torchAiryAi(a)", x, result=np.float64, modules=[BESSEL + "64"])
+    expected = np.array([float(mpmath.airyai(mpmath.mpf(v))) for v in x])
+    np.testing.assert_allclose(actual, expected, rtol=3e-14, atol=3e-14)
+
+
 def test_poles_of_gamma_functions() -> None:
     x = np.concatenate([-np.arange(0, 20), [-np.inf]]).astype(np.float32)
     for function, reference in (("lgamma", torch.lgamma), ("digamma", torch.digamma)):

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import torch
 
-from torchvk_compile.errors import UnsupportedOperatorError
-
-# Names as Inductor's; the Slang name is "torch" + CamelCase. A module's double versions are in the
-# module of the same name with "64" added.
+# Names as Inductor's; the Slang name is "torch" + CamelCase. The versions for double of a module's
+# functions are in the module of the same name with "64" added.
 _FUNCTIONS: dict[str, tuple[str, ...]] = {
     "torchvk_math": (
         *("sqrt", "rsqrt", "divide", "divideWithZero", "hypot", "relu"),
@@ -38,15 +36,7 @@ _FUNCTIONS: dict[str, tuple[str, ...]] = {
         *("laguerre_polynomial_l", "legendre_polynomial_p"),
     ),
 }
-_FUNCTIONS_64: dict[str, tuple[str, ...]] = {
-    "torchvk_math64": _FUNCTIONS["torchvk_math"],
-    "torchvk_exponential64": _FUNCTIONS["torchvk_exponential"],
-    "torchvk_trigonometry64": _FUNCTIONS["torchvk_trigonometry"],
-    "torchvk_error_functions64": _FUNCTIONS["torchvk_error_functions"],
-    "torchvk_gamma64": _FUNCTIONS["torchvk_gamma"],
-    "torchvk_bessel64": tuple(n for n in _FUNCTIONS["torchvk_bessel"] if n != "airy_ai"),
-    "torchvk_orthogonal64": _FUNCTIONS["torchvk_orthogonal"],
-}
+_MODULE_OF = {name: module for module, names in _FUNCTIONS.items() for name in names}
 
 _BINARY_NAMES = (
     *("atan2", "hypot", "nextafter", "copysign", "zeta", "polygamma", "igamma", "igammac"),
@@ -70,22 +60,8 @@ UNARY: dict[str, str] = {
 }
 
 
-def _modules(functions: dict[str, tuple[str, ...]]) -> dict[str, str]:
-    return {name: module for module, names in functions.items() for name in names}
-
-
-_MODULE_OF = {torch.float32: _modules(_FUNCTIONS), torch.float64: _modules(_FUNCTIONS_64)}
-
-
 def library_call(function: str, arguments: list[str], dtype: torch.dtype) -> tuple[str, str]:
-    """A call of ``function`` on expressions of ``dtype`` (float32 or float64), and its module.
-
-    Raises UnsupportedOperatorError where the library has no version for ``dtype``.
-    """
-    module = _MODULE_OF[dtype].get(function)
-    if module is None:
-        raise UnsupportedOperatorError(
-            f"the function {function}", dtype=dtype, reason="the shader library lacks it"
-        )
+    """A call of ``function`` on expressions of ``dtype`` (float32 or float64), and its module."""
+    module = _MODULE_OF[function] + ("64" if dtype == torch.float64 else "")
     name = "".join(part[0].upper() + part[1:] for part in function.split("_"))
     return f"torch{name}({', '.join(arguments)})", module
