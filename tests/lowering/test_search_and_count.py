@@ -40,7 +40,7 @@ def test_searches(assert_close_like_cpu: Check, dtype: torch.dtype) -> None:
         x[0, 0], x[1, 3] = torch.nan, torch.inf
     mixed = torch.randint(0, 50, (2, 3, 33), generator=generator).to(dtype)
     rows = torch.randint(0, 50, (2, 3, 17), generator=generator).to(dtype).sort(-1).values
-    order = torch.argsort(mixed.to(torch.float32), -1, stable=True)
+    order = torch.argsort(mixed.to(torch.float32), dim=-1, stable=True)
     assert_close_like_cpu(search, edges, x, rows, mixed, order, eager=dtype is torch.float32)
 
 
