@@ -123,9 +123,30 @@ def compile_with_autograd(
     settings: dict[str, Any],
 ) -> Callable[..., Any]:
     """AOTAutograd and Inductor over a Dynamo graph, with `inner_compile` for forward and backward."""
+    from torch._functorch import config as functorch_config
     from torch._inductor.compile_fx import compile_fx
 
-    return compile_fx(gm, example_inputs, inner_compile=inner_compile, config_patches=settings)
+    cached = functorch_config.enable_autograd_cache and _autograd_cache_is_sound(example_inputs)
+    with functorch_config.patch(enable_autograd_cache=cached):
+        return compile_fx(gm, example_inputs, inner_compile=inner_compile, config_patches=settings)
+
+
+def _autograd_cache_is_sound(example_inputs: Sequence[Any]) -> bool:
+    """Whether AOTAutograd's cache may serve a graph for these inputs.
+
+    Its key knows neither the values of Python floats, which end up as constants of the graph, nor which
+    inputs share memory (seen in torch 2.11 to 2.13).
+    """
+    storages = set()
+    for value in example_inputs:
+        if isinstance(value, (float, torch.SymFloat)):
+            return False
+        if isinstance(value, torch.Tensor) and not value.is_sparse:
+            storage = value.untyped_storage()._cdata
+            if storage in storages:
+                return False
+            storages.add(storage)
+    return True
 
 
 def compile_aten_graph(
