@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from torchvk_compile.codegen import convolution_config
-from torchvk_compile.codegen.convolution_config import FLAT, LARGE, MEDIUM, SLIM, SMALL
+from torchvk_compile.codegen.convolution_config import FLAT, LARGE, SLIM, SMALL, WIDE
 from torchvk_compile.codegen.gemm_config import TileConfig
 from torchvk_compile.lowering import convolution, convolution_weights
 
@@ -102,14 +102,16 @@ def test_tiles_in_use(
 
 
 def test_the_choice_follows_the_grid() -> None:
-    def choose(m: int, n: int, k: int, *, split: bool = True, units: int = 36) -> TileConfig:
+    def choose(m: int, n: int, k: int, *, long: bool = False, units: int = 36) -> TileConfig:
         profile = SimpleNamespace(device_type="discrete", compute_units=units)
-        return convolution_config.choose_config(profile, 1, m, n, k, torch.float32, split=split)
+        return convolution_config.choose_config(profile, 1, m, n, k, torch.float32, long=long)
 
-    assert choose(128, 100_000, 1152) == LARGE
-    assert choose(64, 3200, 576, split=False) == MEDIUM
+    assert choose(64, 100_000, 576) == WIDE
+    assert choose(64, 3200, 576).split_k > 1
     assert choose(3, 100_000, 576).block_m == FLAT.block_m
-    assert choose(64, 576, 100_000).split_k > 1
+    weights = choose(128, 1152, 100_000, long=True)
+    assert weights == dataclasses.replace(LARGE, split_k=weights.split_k)
+    assert weights.split_k > 1
 
 
 def test_no_workgroup_needs_more_shared_memory_than_every_device_has() -> None:

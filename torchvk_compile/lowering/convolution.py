@@ -24,6 +24,7 @@ from torchvk_compile.codegen.device_profile import profile_of
 from torchvk_compile.codegen.dtypes import require_supported
 from torchvk_compile.codegen.gemm_config import TileConfig
 from torchvk_compile.errors import UnsupportedOperatorError
+from torchvk_compile.lowering.depthwise import is_depthwise, multiply_depthwise
 from torchvk_compile.lowering.matmul import realize_operand
 
 aten = torch.ops.aten
@@ -258,6 +259,10 @@ def multiply_patches(
     batch, all_outputs = product.batch, geometry.groups * outputs
     if is_empty([batch, all_outputs, *size]):
         return zeros(source, [batch, all_outputs, *size])
+    if is_depthwise(geometry, channels):
+        return multiply_depthwise(
+            geometry, source, weights, size, accumulator, bias, adjoint=adjoint
+        )
     config = _config(source, product, accumulator)
     result = _patch_output(source, weights, product, config, accumulator, bias)
     if channels_last:
@@ -275,7 +280,7 @@ def _config(source: ir.IRNode, product: PatchProduct, accumulator: torch.dtype) 
     for axis in product.axes:
         k *= max(phase.taps for phase in axis.phases)
     count = product.groups * product.phases
-    return choose_config(profile_of(device.index or 0), count, m, n, k, accumulator, split=True)
+    return choose_config(profile_of(device.index or 0), count, m, n, k, accumulator)
 
 
 def _patch_output(

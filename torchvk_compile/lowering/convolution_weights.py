@@ -28,12 +28,14 @@ from torchvk_compile.lowering.convolution import (
     is_empty,
     zeros,
 )
+from torchvk_compile.lowering.depthwise import depthwise_weight_gradient, is_depthwise
 from torchvk_compile.lowering.matmul import realize_operand
 
 if TYPE_CHECKING:
     from torchvk_compile.lowering.convolution import Geometry
 
 aten = torch.ops.aten
+prims = torch.ops.prims
 
 _HINT = 4096
 """Stands for a number of pixels that is known only when the graph runs."""
@@ -57,6 +59,9 @@ def weight_gradient(
     size = [geometry.first, geometry.second, *geometry.taps]
     if is_empty([*size, *narrow.get_size()]):
         return zeros(wide, size)
+    if is_depthwise(geometry, 1):
+        total = depthwise_weight_gradient(geometry, narrow, wide, accumulator)
+        return lowerings[prims.convert_element_type](total, wide.get_dtype())
     if flat_pixel_stride(narrow) is None:
         narrow = realize_operand(ir.ExternKernel.require_contiguous(ir.TensorBox(narrow)))
     rows, channels = geometry.channels
@@ -73,7 +78,7 @@ def weight_gradient(
     columns = channels * product.taps
     pixels = V.graph.sizevars.optimization_hint(product.batch * product.image, fallback=_HINT)
     profile = profile_of(device.index or 0)
-    config = choose_config(profile, geometry.groups, rows, columns, pixels, accumulator, split=True)
+    config = choose_config(profile, geometry.groups, rows, columns, pixels, accumulator, long=True)
     split = config.split_k > 1
     layout = ir.FixedLayout(
         device,

@@ -161,7 +161,9 @@ def _neighbours(
     offsets = torch.arange(first, first + count, device=value.device, dtype=value.dtype)
     shape = [1] * (1 + 2 * dimensions)
     shape[1 + dimension] = count
-    return value.reshape(value.shape[0], *[1] * dimensions, *value.shape[1:]), offsets.reshape(shape)
+    return value.reshape(value.shape[0], *[1] * dimensions, *value.shape[1:]), offsets.reshape(
+        shape
+    )
 
 
 def _linear(x: torch.Tensor, positions: list[torch.Tensor]) -> torch.Tensor:
