@@ -45,7 +45,7 @@ def _statistics(config: gemm_config.TileConfig, layout: str, dtype: torch.dtype)
 def main() -> None:
     """Print ``{"<tile> <layout> <dtype>": statistics}``."""
     result = {}
-    for name in ("LARGE", "MEDIUM", "SMALL", "TALL", "WIDE"):
+    for name in ("LARGE", "HIGH", "BROAD", "MEDIUM", "SMALL", "TALL", "WIDE"):
         config = getattr(gemm_config, name)
         for layout in LAYOUTS:
             result[f"{name} {layout} float32"] = _statistics(config, layout, torch.float32)

@@ -18,7 +18,15 @@ _DRIVER = Path("/usr/share/vulkan/icd.d/radeon_icd.json")
 _DRIVER_64 = _DRIVER.with_name("radeon_icd.x86_64.json")
 
 # Measured with Mesa 25.0; more registers mean fewer waves to hide latency with.
-_VGPRS = {"LARGE": 128, "MEDIUM": 168, "SMALL": 84, "TALL": 84, "WIDE": 84}
+_VGPRS = {
+    "LARGE": 128,
+    "HIGH": 168,
+    "BROAD": 168,
+    "MEDIUM": 168,
+    "SMALL": 84,
+    "TALL": 168,
+    "WIDE": 168,
+}
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,8 @@ from test_matmul import check, values
 
 from torchvk_compile.codegen import gemm_config
 from torchvk_compile.codegen.gemm_config import (
+    BROAD,
+    HIGH,
     LARGE,
     MEDIUM,
     SMALL,
@@ -47,24 +49,39 @@ def layouts(a: Any, b: Any, column: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize("config", [SMALL, TALL, WIDE], ids=str)
-def test_tiles(vk: torch.device, monkeypatch: pytest.MonkeyPatch, config: GemmConfig) -> None:
-    use(monkeypatch, config)
+def test_tiles_of_any_layout(vk: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, SMALL)
     check(layouts, values(70, 36), values(36, 68), values(68), device=vk)
 
 
-@pytest.mark.parametrize("config", [LARGE, MEDIUM], ids=str)
-def test_large_tiles(vk: torch.device, monkeypatch: pytest.MonkeyPatch, config: GemmConfig) -> None:
+@pytest.mark.parametrize("config", [LARGE, HIGH, BROAD, MEDIUM, TALL, WIDE], ids=str)
+def test_tiles(vk: torch.device, monkeypatch: pytest.MonkeyPatch, config: GemmConfig) -> None:
     use(monkeypatch, config)
     check(lambda a, b: torch.relu(a @ b.t()), values(130, 20), values(137, 20), device=vk)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.int8, torch.int64], ids=str)
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.float16,
+        torch.bfloat16,
+        torch.float64,
+        torch.uint8,
+        torch.int8,
+        torch.int16,
+        torch.int64,
+    ],
+    ids=str,
+)
 def test_tiles_of_other_dtypes(
     vk: torch.device, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
 ) -> None:
     use(monkeypatch, SMALL)
-    check(torch.addmm, *(values(*s, dtype=dtype) for s in ((37,), (33, 20), (20, 37))), device=vk)
+
+    compiled = torch.compile(torch.addmm, backend="torchvk", dynamic=False)
+    for offset in (0, 1):  # the second is not aligned
+        bias, a, b = (values(n + offset, dtype=dtype)[offset:] for n in (36, 33 * 20, 20 * 36))
+        check(torch.addmm, bias, a.view(33, 20), b.view(20, 36), device=vk, compiled=compiled)
 
 
 @pytest.mark.parametrize("parts", [3, 16])
@@ -107,7 +124,7 @@ def test_the_choice_follows_the_grid() -> None:
 
     assert choose(36, 1, 4096, 4096, 4096) == LARGE
     assert choose(36, 1, 512, 512, 512) == MEDIUM
-    assert choose(132, 1, 1024, 1024, 1024) == MEDIUM
+    assert choose(132, 1, 1024, 1024, 1024).block_m <= 128
     assert choose(36, 1, 64, 64, 32) == SMALL
     assert choose(36, 1, 4096, 10, 256).block_n == TALL.block_n
     assert choose(36, 1, 8, 4096, 4096).block_m == WIDE.block_m

@@ -20,6 +20,8 @@ from torchvk_compile.codegen.gemm_config import GemmConfig, PanelConfig
 from torchvk_compile.codegen.layout import GRID_ROW, LANES, WorkgroupLayout
 from torchvk_compile.codegen.template_kernel import Epilogue, TemplateKernel
 
+_PACKED = {1: "uint", 2: "uint2"}
+
 
 @dataclasses.dataclass(frozen=True)
 class Operand:
@@ -28,25 +30,30 @@ class Operand:
     Attributes:
         pointer: name of the argument.
         storage: Slang type of an element in memory.
-        vector, scalar: accumulator elements as Slang expressions of what memory holds, `stored`.
+        scalar: an accumulator element, as a Slang expression of what memory holds, `stored`.
+        packed: Slang type of four stored elements in registers, see `torchvk_gemm.slang`.
+        unpack: function or type that makes accumulator elements of it; empty where it has them.
         origin: element index of the current batch's matrix.
         outer_stride: elements between neighbours along M or N.
         k_stride: elements between neighbours along K.
         run: the dimension that vectors are loaded along, ``"k"`` or ``"outer"``.
         contiguous: a vector's elements are consecutive in memory.
         aligned: and start at multiples of `LANES` elements whenever the buffer is aligned.
+        whole: a vector is inside the matrix or outside, never both.
     """
 
     pointer: str
     storage: str
-    vector: str
     scalar: str
+    packed: str
+    unpack: str
     origin: str
     outer_stride: str
     k_stride: str
     run: str
     contiguous: bool
     aligned: bool
+    whole: bool
 
 
 class GemmKernel(TemplateKernel):
@@ -81,6 +88,8 @@ class GemmKernel(TemplateKernel):
             layout=_workgroup(config),
         )
         self._a, self._b, self._config = a, b, config
+        if not panel:
+            self.require("torchvk_gemm")
 
     def shell_values(self) -> dict[str, Any]:
         config = self._config
@@ -126,13 +135,15 @@ class GemmKernel(TemplateKernel):
         return Operand(
             pointer=self.args.input(node.get_name()),
             storage=storage_type(dtype),
-            vector=_vector_conversion(dtype, self._accumulator),
             scalar=f"{compute_type(self._accumulator)}({to_compute(dtype, 'stored')})",
+            packed=_PACKED.get(dtype.itemsize, f"vector<{storage_type(dtype)}, 4>"),
+            unpack="" if dtype.itemsize >= 4 else f"unpack{_capitalised(dtype)}",
             origin=origin,
             outer_stride="1" if unit_outer else self.argument(f"{name}_outer_stride", along_outer),
             k_stride="1" if unit_k else self.argument(f"{name}_k_stride", along_k),
             run=run,
             contiguous=contiguous,
+            whole=known_multiple(size[inner if run == "k" else outer], LANES),
             aligned=contiguous
             and all(known_multiple(s, LANES) for s in (other, layout.offset, batch_stride)),
         )
@@ -146,14 +157,5 @@ def _workgroup(config: GemmConfig) -> WorkgroupLayout:
     return WorkgroupLayout(config.workgroup_size, 1, LANES, 1, inner=False, persistent=False)
 
 
-def _vector_conversion(dtype: torch.dtype, accumulator: torch.dtype) -> str:
-    """From `LANES` stored elements to as many of the accumulator's type."""
-    if dtype is torch.float16:
-        return "halfToFloat(stored)"
-    if dtype is torch.bfloat16:
-        return "bfloatToFloat(stored)"
-    return (
-        "stored"
-        if dtype == accumulator
-        else f"vector<{compute_type(accumulator)}, {LANES}>(stored)"
-    )
+def _capitalised(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.").capitalize()

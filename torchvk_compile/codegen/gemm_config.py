@@ -92,25 +92,32 @@ GemmConfig = TileConfig | PanelConfig
 
 # 8x8 outputs per invocation: 16 FMA per 16-byte read of shared memory, in 128 registers on RDNA.
 LARGE = TileConfig(128, 128, 16, 8, 8)
+HIGH = TileConfig(128, 64, 16, 8, 8)
+BROAD = TileConfig(64, 128, 16, 8, 8)
 MEDIUM = TileConfig(64, 64, 16, 8, 8)
 SMALL = TileConfig(32, 32, 16, 4, 4)
-TALL = TileConfig(64, 16, 16, 4, 4)
-WIDE = TileConfig(16, 64, 16, 4, 4)
+TALL = TileConfig(64, 16, 32, 4, 4)
+WIDE = TileConfig(16, 64, 32, 4, 4)
 
 # Share of a compute unit's peak that one workgroup reaches alone, and that many together reach.
 _RATES = {
-    LARGE: (0.65, 0.66),
-    MEDIUM: (0.28, 0.57),
-    SMALL: (0.14, 0.36),
-    TALL: (0.12, 0.26),
-    WIDE: (0.12, 0.26),
+    LARGE: (0.62, 0.64),
+    HIGH: (0.46, 0.58),
+    BROAD: (0.46, 0.58),
+    MEDIUM: (0.26, 0.52),
+    SMALL: (0.16, 0.40),
+    TALL: (0.13, 0.26),
+    WIDE: (0.13, 0.26),
 }
-_UNIT_FLOPS = 0.3e12
-_UNIT_BYTES = 12e9
+_UNIT_FLOPS = 0.4e12
+_UNIT_BYTES = 20e9
 _PASS_SECONDS = 3e-6
 """What one more dispatch that waits for the one before it costs."""
 
-_PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64)
+_SPLIT_MARGIN = 1.15
+"""A split K must promise to be faster by this: it takes memory and a second kernel."""
+
+_PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128)
 _SHORTEST_PART = 64
 """Elements of K that a workgroup should have at least."""
 
@@ -129,7 +136,7 @@ def choose_config(
         return _panel(profile, batch * m * n * k)
     units = profile.compute_units or _ASSUMED_COMPUTE_UNITS
     # Wider accumulators and 32-bit integer products take more registers than 8x8 outputs leave.
-    tiles = [LARGE, MEDIUM, SMALL] if accumulator is torch.float32 else [SMALL]
+    tiles = [LARGE, HIGH, BROAD, MEDIUM, SMALL] if accumulator is torch.float32 else [SMALL]
     if n <= TALL.block_n:
         tiles.append(TALL)
     if m <= WIDE.block_m:
@@ -157,7 +164,7 @@ def _seconds(config: TileConfig, units: int, batch: int, m: int, n: int, k: int)
     seconds = per_unit * flops / (_UNIT_FLOPS * min(together, per_unit * alone))
     if config.split_k > 1:
         moved = 4 * batch * m * n * (2 * config.split_k + 1)
-        seconds += _PASS_SECONDS + moved / (units * _UNIT_BYTES)
+        seconds = seconds * _SPLIT_MARGIN + _PASS_SECONDS + moved / (units * _UNIT_BYTES)
     return seconds
 
 
