@@ -17,7 +17,7 @@ from torchvk_compile.codegen.launch import Launch, Shell, contiguous_input
 from torchvk_compile.codegen.layout import reduction_subgroup
 
 LONGEST_SHORT_ROW = 2048
-"""Longest row that is ordered within one workgroup: its elements take at most 24 KiB of shared memory."""
+"""Longest row that is ordered within one workgroup: its elements take at most 32 KiB of shared memory."""
 
 _TILE = 2048
 _WORKGROUP = 256
