@@ -40,6 +40,8 @@ struct Arguments
 }};
 [[vk::binding(0, 0)]] ConstantBuffer<Arguments> arguments;
 
+groupshared {result} exchanged[{workgroup}];
+
 [shader("compute")]
 [numthreads({workgroup}, 1, 1)]
 void evaluate(uint3 thread : SV_DispatchThreadID)
