@@ -39,11 +39,9 @@ def register_resampling() -> None:
         ("_upsample_nearest_exact2d", False, nearest_exact_weights),
         ("_upsample_nearest_exact3d", False, nearest_exact_weights),
     ):
-        route_decomposition(
-            getattr(aten, f"{name}_backward").default, _gradient(weights, has_align)
-        )
+        route_decomposition(getattr(aten, f"{name}_backward").default, gradient(weights, has_align))
         if name.endswith("_aa"):
-            route_decomposition(getattr(aten, name).default, _forward(weights))
+            route_decomposition(getattr(aten, name).default, resampled(weights))
     trilinear = torch._decomp.decomposition_table[aten.upsample_trilinear3d.default]
     route_decomposition(aten.upsample_trilinear3d.default, trilinear)
     route_decomposition(aten._adaptive_avg_pool3d.default, adaptive_average)
@@ -232,7 +230,9 @@ def _quotient(numerator: Any, denominator: Any, dtype: torch.dtype, device: torc
 # Their products --------------------------------------------------------------------------------------------
 
 
-def _forward(weights: Weights) -> Callable[..., torch.Tensor]:
+def resampled(weights: Weights) -> Callable[..., torch.Tensor]:
+    """An interpolating operator with ATen's arguments, by these weights along every dimension."""
+
     def forward(
         x: torch.Tensor, size: Sequence[int], align: bool, *scales: float | None
     ) -> torch.Tensor:
@@ -246,8 +246,10 @@ def _forward(weights: Weights) -> Callable[..., torch.Tensor]:
     return forward
 
 
-def _gradient(weights: Weights, has_align: bool) -> Callable[..., torch.Tensor]:
-    def gradient(
+def gradient(weights: Weights, has_align: bool) -> Callable[..., torch.Tensor]:
+    """The gradient of an interpolating operator; nearest ones take no `align_corners`."""
+
+    def backward(
         grad: torch.Tensor, size: Sequence[int], input_size: Sequence[int], *rest: Any
     ) -> torch.Tensor:
         align, scales = (rest[0], rest[1:]) if has_align else (False, rest)
@@ -261,7 +263,7 @@ def _gradient(weights: Weights, has_align: bool) -> Callable[..., torch.Tensor]:
             result = along(result, matrix.t(), d)
         return _laid_out_like(result.to(grad.dtype), grad)
 
-    return gradient
+    return backward
 
 
 def adaptive_average(x: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
@@ -322,6 +324,7 @@ def along(x: torch.Tensor, matrix: torch.Tensor, dimension: int) -> torch.Tensor
 
 
 def accumulator(x: torch.Tensor) -> torch.dtype:
+    """What sums of elements of `x` are computed in."""
     return torch.float64 if x.dtype is torch.float64 else torch.float32
 
 
