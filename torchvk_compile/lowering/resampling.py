@@ -238,6 +238,7 @@ def resampled(weights: Weights) -> Callable[..., torch.Tensor]:
     ) -> torch.Tensor:
         dtype = accumulator(x)
         sources = x.shape[2:]
+        scales = (*scales, *[None] * (len(size) - len(scales)))
         result = x.to(dtype)
         for d, (source, target, scale) in enumerate(zip(sources, size, scales, strict=True), 2):
             result = along(result, weights(source, target, scale, align, dtype, x.device), d)
