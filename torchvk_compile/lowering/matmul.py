@@ -13,6 +13,7 @@ import sympy
 import torch
 from torch._inductor import ir
 from torch._inductor.lowering import expand, full
+from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V, ops
 
 from torchvk_compile.codegen.device_profile import profile_of
@@ -133,8 +134,12 @@ def matmul(
 
     if not sum_batch and _is_row_of_dot_products(a, b):
         return _finished(_dot_products(a, b, size, accumulator), layout, epilogue)
-    hints = [sizevars.optimization_hint(s, fallback=_HINT) for s in (*(batch or [1]), m, n, k)]
-    config = choose_config(profile, *hints, accumulator)
+
+    def hint(size: sympy.Expr) -> int:
+        return sizevars.optimization_hint(size, fallback=_HINT)
+
+    products = hint(sympy_product(batch))
+    config = choose_config(profile, products, hint(m), hint(n), hint(k), accumulator)
     if config.split_k == 1 and bias_is_stored and not sum_batch:
         return _product_buffer(layout, [a, b, *bias_buffers], config, accumulator, epilogue)
     parts = [sympy.Integer(config.split_k)] if config.split_k > 1 else []
