@@ -84,8 +84,8 @@ def choose_config(
         return _split(profile, DIRECT, count, m, n, k)
     units = profile.compute_units or _ASSUMED_COMPUTE_UNITS
     config = _tile(m, n, accumulator, long)
-    splits = k // (_LEAST_SPLIT_STEPS * config.block_k)
-    if config is not SMALL and config.tiles(count, m, n) * max(min(splits, 8), 1) < units:
+    splits = min(k // (_LEAST_SPLIT_STEPS * config.block_k), _MOST_PARTS if long else 8)
+    if config is not SMALL and config.tiles(count, m, n) * max(splits, 1) < units:
         # Not even shared tiles would keep the device busy.
         config = SMALL
     assert config.shared_bytes(accumulator.itemsize) <= _SHARED_MEMORY
@@ -116,5 +116,6 @@ def _split(profile: Any, config: TileConfig, count: int, m: int, n: int, k: int)
     units = profile.compute_units or _ASSUMED_COMPUTE_UNITS
     wanted = 2 * units if profile.device_type != "cpu" else 256
     least = _LEAST_SPLIT_STEPS * config.block_k if not is_direct(config) else 512
-    parts = min(wanted // max(config.tiles(count, m, n), 1), k // least, _MOST_PARTS)
+    tiles = max(config.tiles(count, m, n), 1)
+    parts = min((wanted + tiles // 2) // tiles, k // least, _MOST_PARTS)
     return dataclasses.replace(config, split_k=parts) if parts > 1 else config
