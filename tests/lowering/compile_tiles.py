@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 import torch
+import torch._inductor.config as inductor_config
 import torch.nn.functional as F
 
 from torchvk_compile.codegen import gemm_config
@@ -44,6 +45,8 @@ def _statistics(config: gemm_config.TileConfig, layout: str, dtype: torch.dtype)
 
 def main() -> None:
     """Print ``{"<tile> <layout> <dtype>": statistics}``."""
+    # The tiling is chosen here, which Inductor's graph cache cannot know.
+    inductor_config.force_disable_caches = True
     result = {}
     for name in ("LARGE", "HIGH", "BROAD", "MEDIUM", "SMALL", "TALL", "WIDE"):
         config = getattr(gemm_config, name)

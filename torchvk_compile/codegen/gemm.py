@@ -16,7 +16,7 @@ from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import CeilDiv
 
 from torchvk_compile.codegen.dtypes import compute_type, storage_type, to_compute
-from torchvk_compile.codegen.gemm_config import GemmConfig, PanelConfig
+from torchvk_compile.codegen.gemm_config import GemmConfig, PanelConfig, TileConfig
 from torchvk_compile.codegen.layout import GRID_ROW, LANES, WorkgroupLayout
 from torchvk_compile.codegen.template_kernel import Epilogue, TemplateKernel
 
@@ -39,7 +39,7 @@ class Operand:
         run: the dimension that vectors are loaded along, ``"k"`` or ``"outer"``.
         contiguous: a vector's elements are consecutive in memory.
         aligned: and start at multiples of `LANES` elements whenever the buffer is aligned.
-        whole: a vector is inside the matrix or outside, never both.
+        exact: and a vector is inside the matrix or outside, never both.
     """
 
     pointer: str
@@ -53,7 +53,7 @@ class Operand:
     run: str
     contiguous: bool
     aligned: bool
-    whole: bool
+    exact: bool
 
 
 class GemmKernel(TemplateKernel):
@@ -107,6 +107,7 @@ class GemmKernel(TemplateKernel):
             "size_n": self.argument("size_n", n),
             "size_k": self.argument("size_k", k),
             "size_batch": self.argument("size_batch", count) if batch else None,
+            "ragged": not V.graph.sizevars.statically_known_multiple_of(k, _longest_step(config)),
             "folded": not V.graph.sizevars.statically_known_leq(self.groups, GRID_ROW),
             "operand_a": self._operand("a", self._a, outer=-2, inner=-1),
             "operand_b": self._operand("b", self._b, outer=-1, inner=-2),
@@ -128,7 +129,8 @@ class GemmKernel(TemplateKernel):
         run = "k" if unit_k else "outer"
         batch_stride = layout.stride[0] if len(size) == 3 else sympy.Integer(0)
         contiguous = unit_outer or unit_k
-        other = along_outer if unit_k else along_k
+        steps = (along_outer if unit_k else along_k, layout.offset, batch_stride)
+        aligned = contiguous and all(known_multiple(step, LANES) for step in steps)
         origin = self.index_to_str(layout.offset)
         if batch_stride != 0:
             origin = f"batch * {self.argument(f'{name}_batch_stride', batch_stride)} + {origin}"
@@ -143,9 +145,8 @@ class GemmKernel(TemplateKernel):
             k_stride="1" if unit_k else self.argument(f"{name}_k_stride", along_k),
             run=run,
             contiguous=contiguous,
-            whole=known_multiple(size[inner if run == "k" else outer], LANES),
-            aligned=contiguous
-            and all(known_multiple(s, LANES) for s in (other, layout.offset, batch_stride)),
+            aligned=aligned,
+            exact=aligned and known_multiple(size[inner if run == "k" else outer], LANES),
         )
 
 
@@ -155,6 +156,11 @@ def _workgroup(config: GemmConfig) -> WorkgroupLayout:
             config.subgroup, 1, 1, config.subgroup, inner=False, persistent=False
         )
     return WorkgroupLayout(config.workgroup_size, 1, LANES, 1, inner=False, persistent=False)
+
+
+def _longest_step(config: GemmConfig) -> int:
+    """K of a multiple of this many elements leaves no workgroup with a step that is partly empty."""
+    return config.block_k * config.split_k if isinstance(config, TileConfig) else config.steps
 
 
 def _capitalised(dtype: torch.dtype) -> str:
