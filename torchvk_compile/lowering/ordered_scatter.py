@@ -48,7 +48,8 @@ def scatter_in_order(
         offset = sympy.Integer(0)
         for position, extent in zip(place(index), size, strict=True):
             offset = offset * extent + position
-        return ops.index_expr(offset, torch.int64)
+        # An index expression alone may be narrower than it says, also when it is read back from a buffer.
+        return ops.to_dtype(ops.index_expr(offset, torch.int64), torch.int64)
 
     places, values = flattened(linear, torch.int64), flattened(value, dtype)
     order = order_rows(places)

@@ -85,7 +85,8 @@ def sort_key(value: Any, dtype: torch.dtype, descending: bool) -> Any:
     kind = KEY_KINDS[dtype]
     register = torch.int64 if kind.bits == 64 else torch.int32
     if kind.bit_dtype is None:
-        key = ops.to_dtype(value, register, src_dtype=dtype) if dtype != register else value
+        # Also without a change of dtype: a value that comes from an index expression may be narrower than it says.
+        key = ops.to_dtype(value, register, src_dtype=dtype)
     else:
         bits = ops.to_dtype_bitcast(value, kind.bit_dtype, src_dtype=dtype)
         if kind.bit_dtype != register:
