@@ -47,6 +47,7 @@ POOLS: dict[str, tuple[Callable[[Tensor], Any], tuple[int, ...]]] = {
         lambda x: F.adaptive_avg_pool3d(x, (3, 5, 2)),
         (2, 3, 8, 9, 5),
     ),
+    "adaptive max": (lambda x: F.adaptive_max_pool2d(x, (3, 5)), (2, 3, 8, 9)),
     "adaptive max, even": (lambda x: F.adaptive_max_pool2d(x, (4, 3)), (2, 3, 8, 9)),
     "lp": (lambda x: F.lp_pool2d(x, 3, 3, 2), (2, 3, 8, 9)),
     "unpool": (
@@ -68,6 +69,16 @@ def test_fractional(assert_close_like_cpu: Check) -> None:
         lambda x, r: F.fractional_max_pool2d(x, 2, output_size=(4, 4), _random_samples=r),
         torch.randn(2, 3, 8, 9, requires_grad=True),
         torch.rand(2, 3, 2),
+        eager=False,
+        dynamic=False,
+    )
+
+
+def test_fractional_volumes(assert_close_like_cpu: Check) -> None:
+    assert_close_like_cpu(
+        lambda x, r: F.fractional_max_pool3d(x, 2, output_size=(4, 4, 3), _random_samples=r),
+        torch.randn(2, 3, 8, 9, 7),
+        torch.rand(2, 3, 3),
         eager=False,
         dynamic=False,
     )

@@ -24,6 +24,7 @@ from torchvk_compile.codegen.device_profile import profile_of
 from torchvk_compile.codegen.dtypes import require_supported
 from torchvk_compile.codegen.gemm_config import TileConfig
 from torchvk_compile.errors import UnsupportedOperatorError
+from torchvk_compile.lowering.decomposed import route_decomposition
 from torchvk_compile.lowering.depthwise import is_depthwise, multiply_depthwise
 from torchvk_compile.lowering.matmul import realize_operand
 
@@ -52,6 +53,37 @@ def register_convolution() -> None:
 
     route(aten.convolution.default, _convolution)
     route(aten.convolution_backward.default, _convolution_backward)
+    route_decomposition(aten.conv_tbc.default, _time_first)
+    route_decomposition(aten.conv_tbc_backward.default, _time_first_gradients)
+
+
+def _time_first(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, pad: int = 0
+) -> torch.Tensor:
+    """aten.conv_tbc: one dimension, laid out as (time, batch, channels)."""
+    images, kernel = x.permute(1, 2, 0), weight.permute(2, 1, 0)
+    result = aten.convolution(images, kernel, bias, [1], [pad], [1], False, [0], 1)
+    return result.permute(2, 0, 1).contiguous()
+
+
+def _time_first_gradients(
+    grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, pad: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    images, kernel = x.permute(1, 2, 0), weight.permute(2, 1, 0)
+    grad_images, grad_kernel, grad_bias = aten.convolution_backward(
+        grad.permute(1, 2, 0),
+        images,
+        kernel,
+        list(bias.shape),
+        [1],
+        [pad],
+        [1],
+        False,
+        [0],
+        1,
+        [True] * 3,
+    )
+    return grad_images.permute(2, 0, 1), grad_kernel.permute(2, 1, 0), grad_bias
 
 
 class Geometry:

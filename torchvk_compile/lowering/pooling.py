@@ -12,8 +12,10 @@ from typing import Any
 
 import sympy
 import torch
+from torch._inductor.lowering import lowerings
 
-from torchvk_compile.lowering.decomposed import route_decomposition
+from torchvk_compile.lowering.decomposed import lower_decomposed, route_decomposition
+from torchvk_compile.lowering.registry import route
 from torchvk_compile.lowering.resampling import accumulator, adaptive_average, along
 
 aten = torch.ops.aten
@@ -33,6 +35,7 @@ def register_pooling() -> None:
         route_decomposition(getattr(aten, f"adaptive_{maximum}_backward").default, gradient)
         pool = functools.partial(_fractional_max_gradient, dimensions=dimensions)
         route_decomposition(getattr(aten, f"fractional_{maximum}_backward").default, pool)
+    route(aten.fractional_max_pool3d.default, _fractional_volume)
     for dimensions in (2, 3):
         average = getattr(aten, f"avg_pool{dimensions}d").default
         route_decomposition(average, average_pool, unless=_is_narrow)
@@ -41,6 +44,18 @@ def register_pooling() -> None:
     route_decomposition(
         aten._adaptive_avg_pool2d.default, adaptive_average, unless=_adaptive_is_narrow
     )
+
+
+_fractional_lowering = lowerings[aten.fractional_max_pool3d.default]
+
+
+def _fractional_volume(x: Any, kernel_size: Any, output_size: Any, samples: Any) -> Any:
+    # ATen takes the samples of volumes outermost first; Inductor reads them, as those of images, last first.
+    return _fractional_lowering(x, kernel_size, output_size, lower_decomposed(_reversed, samples))
+
+
+def _reversed(samples: torch.Tensor) -> torch.Tensor:
+    return samples.flip(2)
 
 
 # Maxima ----------------------------------------------------------------------------------------------------
@@ -119,9 +134,10 @@ def adaptive_maximum(x: torch.Tensor, size: Sequence[int]) -> tuple[torch.Tensor
     values = torch.where(inside, x[tuple(taken)], lowest)
     flat = values.reshape(*values.shape[: outer + spatial], -1)
     where = flat.argmax(-1)
-    places = torch.where(inside, places, 0).broadcast_to(values.shape[outer:])
-    places = places.reshape(*places.shape[:spatial], -1).expand(flat.shape)
-    return flat.amax(-1), places.gather(-1, where.unsqueeze(-1)).squeeze(-1)
+    window = flat.shape[-1]
+    places = torch.where(inside, places, 0).broadcast_to(values.shape[outer:]).reshape(-1)
+    rows = torch.arange(math.prod(size), device=x.device).reshape(tuple(size))
+    return flat.amax(-1), aten._unsafe_index(places, [rows * window + where])
 
 
 # Averages --------------------------------------------------------------------------------------------------
