@@ -73,7 +73,7 @@ def count_digits(
     shell = Shell(
         template="sort_count.slang.j2",
         workgroup_size=_WORKGROUP,
-        modules=("torchvk_memory",),
+        modules=("torchvk_memory", "torchvk_sort"),
         values={"tile": _TILE},
     )
     return Launch.create(
