@@ -55,14 +55,16 @@ def small_network() -> nn.Module:
     )
 
 
-def five_steps(model: nn.Module, device: torch.device, compiled: bool) -> list[float]:
+def five_steps(
+    model: nn.Module, device: torch.device, layout: torch.memory_format, *, compiled: bool
+) -> list[float]:
     model = model.to(device)
     run = torch.compile(model, backend="torchvk", dynamic=False) if compiled else model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     generator = torch.Generator().manual_seed(1)
     losses = []
     for _ in range(5):
-        x = torch.randn(4, 8, 8, 8, generator=generator).to(device)
+        x = torch.randn(4, 8, 8, 8, generator=generator).contiguous(memory_format=layout).to(device)
         target = torch.randint(0, 5, (4,), generator=generator).to(device)
         loss = F.cross_entropy(run(x), target)
         optimizer.zero_grad()
@@ -72,12 +74,15 @@ def five_steps(model: nn.Module, device: torch.device, compiled: bool) -> list[f
     return losses
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
 @pytest.mark.parametrize("make", [small_network, Residual])
-def test_five_training_steps(vk: torch.device, make: type[nn.Module]) -> None:
-    model = make()
+def test_five_training_steps(
+    vk: torch.device, make: type[nn.Module], layout: torch.memory_format
+) -> None:
+    model = make().to(memory_format=layout)  # type: ignore[call-overload]
     on_device = copy.deepcopy(model)
-    expected = five_steps(model, torch.device("cpu"), compiled=False)
-    actual = five_steps(on_device, vk, compiled=True)
+    expected = five_steps(model, torch.device("cpu"), layout, compiled=False)
+    actual = five_steps(on_device, vk, layout, compiled=True)
     torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-4)
     for (name, a), b in zip(
         on_device.state_dict().items(), model.state_dict().values(), strict=True

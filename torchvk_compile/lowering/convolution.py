@@ -12,7 +12,7 @@ from typing import Any
 import sympy
 import torch
 from torch._inductor import ir
-from torch._inductor.lowering import lowerings
+from torch._inductor.lowering import add_layout_constraint, lowerings, maybe_layout_constraints
 from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V, ops
 from torch.utils._sympy.functions import FloorDiv
@@ -51,10 +51,29 @@ def register_convolution() -> None:
     """Route the convolutions of vk tensors here; other devices keep Inductor's lowerings."""
     from torchvk_compile.lowering.registry import route
 
+    _take_any_layout(aten.convolution.default)
+    _take_any_layout(aten.convolution_backward.default)
     route(aten.convolution.default, _convolution)
     route(aten.convolution_backward.default, _convolution_backward)
     route_decomposition(aten.conv_tbc.default, _time_first)
     route_decomposition(aten.conv_tbc_backward.default, _time_first_gradients)
+
+
+def _take_any_layout(overload: torch._ops.OpOverload) -> None:
+    """Let vk tensors come in whatever layout they have, where Inductor would first copy them to the traced one.
+
+    Traces say that convolutions of this device are contiguous; inside of a graph channels last stays channels last.
+    """
+    previous = maybe_layout_constraints(overload)
+    if previous is None:
+        return
+
+    def constraint(node: torch.fx.Node, *args: Any, **kwargs: Any) -> Any:
+        if args[0].get_device().type == "vk":
+            return args, kwargs
+        return previous(node, *args, **kwargs)
+
+    add_layout_constraint(overload, constraint)
 
 
 def _time_first(
