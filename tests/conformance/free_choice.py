@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from . import draws, factorizations, norms, order
+from . import draws, factorizations, order
 from .comparison import Mismatch
 from .placement import tensors_in
 
@@ -31,7 +31,6 @@ _CHECKS: dict[str, Check] = {
     **order.CHECKS,
     **factorizations.CHECKS,
     **draws.CHECKS,
-    **norms.CHECKS,
 }
 
 _SCALING = (

@@ -23,6 +23,7 @@ from .gradients import (
     on_device_of,
     require_same_form,
 )
+from .norms import narrowed_statistics
 from .placement import place, tensors_in
 from .precision import attempt, widened
 from .records import Direction, Result
@@ -96,6 +97,7 @@ class _OperatorTrial:
         except Exception:
             return False
         actual = in_mode(self._call, self.case.mode)(*mine)
+        actual = narrowed_statistics(self.case.name, actual, expected)
 
         def exact() -> Any:
             wide = widened(arguments)
