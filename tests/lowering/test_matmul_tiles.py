@@ -24,6 +24,7 @@ from torchvk_compile.codegen.gemm_config import (
     GemmConfig,
     PanelConfig,
 )
+from torchvk_compile.codegen.template_kernel import TemplateKernel
 from torchvk_compile.lowering import matmul
 
 
@@ -51,7 +52,8 @@ def layouts(a: Any, b: Any, column: Any) -> Any:
 
 def test_tiles_of_any_layout(vk: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, SMALL)
-    check(layouts, values(70, 36), values(36, 68), values(68), device=vk)
+    for k in (36, 48):  # the last step of K is half empty, or full
+        check(layouts, values(70, k), values(k, 68), values(68), device=vk)
 
 
 @pytest.mark.parametrize("config", [LARGE, HIGH, BROAD, MEDIUM, TALL, WIDE], ids=str)
@@ -89,12 +91,11 @@ def test_split_k(vk: torch.device, monkeypatch: pytest.MonkeyPatch, parts: int) 
     use(monkeypatch, dataclasses.replace(SMALL, split_k=parts))
 
     def products(a: Any, b: Any, bias: Any) -> Any:
-        return torch.relu(torch.addmm(bias, a, b, alpha=0.5)), a.expand(2, 40, 70) @ b.expand(
-            2, 70, 36
-        )
+        batched = a.expand(2, *a.shape) @ b.expand(2, *b.shape)
+        return torch.relu(torch.addmm(bias, a, b, alpha=0.5)), batched
 
     check(products, values(40, 70), values(70, 36), values(36), device=vk)
-    check(products, values(40, 70).half(), values(70, 36).half(), values(36).half(), device=vk)
+    check(products, values(40, 48).half(), values(48, 36).half(), values(36).half(), device=vk)
 
 
 @pytest.mark.parametrize("rows, columns", [(8, 2), (16, 4)])
@@ -102,6 +103,23 @@ def test_panels(vk: torch.device, monkeypatch: pytest.MonkeyPatch, rows: int, co
     subgroup = _profile(vk).subgroup_size
     use(monkeypatch, PanelConfig(rows, columns, min(8, subgroup), subgroup))
     check(layouts, values(70, 36), values(36, 68), values(68), device=vk)
+
+
+@pytest.mark.parametrize("config", [SMALL, PanelConfig(8, 2, 8, 8)], ids=str)
+def test_indices_of_64_bits(
+    vk: torch.device, monkeypatch: pytest.MonkeyPatch, config: GemmConfig
+) -> None:
+    if isinstance(config, PanelConfig) and _profile(vk).subgroup_size != config.subgroup:
+        pytest.skip("the panel is for subgroups of eight")
+    use(monkeypatch, config)
+    monkeypatch.setattr(TemplateKernel, "_choose_index_dtype", lambda _: torch.int64)
+    for dtype in (torch.float32, torch.float16):
+        inputs = (values(*size, dtype=dtype) for size in ((36,), (40, 33), (33, 36)))
+        check(torch.addmm, *inputs, device=vk)
+
+
+def test_more_products_than_one_row_of_workgroups(vk: torch.device) -> None:
+    check(torch.bmm, values(66_000, 1, 2), values(66_000, 2, 3), device=vk)
 
 
 def test_tiles_with_dynamic_sizes(vk: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:

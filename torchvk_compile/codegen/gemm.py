@@ -39,7 +39,8 @@ class Operand:
         run: the dimension that vectors are loaded along, ``"k"`` or ``"outer"``.
         contiguous: a vector's elements are consecutive in memory.
         aligned: and start at multiples of `LANES` elements whenever the buffer is aligned.
-        exact: and a vector is inside the matrix or outside, never both.
+        exact: and a vector is inside the matrix or outside, never both; and the matrix fills a tile,
+            so that reading something for what is missing of the last one costs little.
     """
 
     pointer: str
@@ -109,11 +110,13 @@ class GemmKernel(TemplateKernel):
             "size_batch": self.argument("size_batch", count) if batch else None,
             "ragged": not V.graph.sizevars.statically_known_multiple_of(k, _longest_step(config)),
             "folded": not V.graph.sizevars.statically_known_leq(self.groups, GRID_ROW),
-            "operand_a": self._operand("a", self._a, outer=-2, inner=-1),
-            "operand_b": self._operand("b", self._b, outer=-1, inner=-2),
+            "operand_a": self._operand("a", self._a, config.block_m, outer=-2, inner=-1),
+            "operand_b": self._operand("b", self._b, config.block_n, outer=-1, inner=-2),
         }
 
-    def _operand(self, name: str, node: ir.IRNode, *, outer: int, inner: int) -> Operand:
+    def _operand(
+        self, name: str, node: ir.IRNode, block: int, *, outer: int, inner: int
+    ) -> Operand:
         layout, size, dtype = node.get_layout(), node.get_size(), node.get_dtype()
         known_multiple = V.graph.sizevars.statically_known_multiple_of
         along_outer, along_k = (
@@ -146,7 +149,9 @@ class GemmKernel(TemplateKernel):
             run=run,
             contiguous=contiguous,
             aligned=aligned,
-            exact=aligned and known_multiple(size[inner if run == "k" else outer], LANES),
+            exact=aligned
+            and known_multiple(size[inner if run == "k" else outer], LANES)
+            and not V.graph.sizevars.statically_known_lt(size[outer], block),
         )
 
 
