@@ -11,6 +11,7 @@ import functools
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -125,6 +126,12 @@ def select(selection: Selection) -> list[Case]:
                 if case.torch_dtype in dtypes and _drawn(case, selection)
             ]
     return chosen
+
+
+def listed(path: Path) -> list[Case]:
+    """The cases a file lists, one key a line; what follows a ``#`` is a comment."""
+    lines = (line.partition("#")[0].strip() for line in path.read_text().splitlines())
+    return [Case.from_key(line) for line in lines if line]
 
 
 def _of_entry(database: str, name: str, selection: Selection) -> Iterator[Case]:

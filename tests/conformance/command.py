@@ -28,6 +28,7 @@ from .pool import run_all
 from .records import Result, ResultFile, Verdict
 
 _ROOT = Path(__file__).parents[2]
+FAILED_BEFORE = Path(__file__).with_name("failed_before.txt")
 _BUILD = _ROOT / "build" / "conformance"
 
 
@@ -52,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known.update(_run(waiting, file, options, console))
     results = [known[case.key] for case in selected if case.key in known]
     _write(results, options)
+    if options.remember:
+        _remember(results)
     print(report.summary_line(results))
     failed = report.counts(results)
     return 1 if failed[Verdict.WRONG] or failed[Verdict.CRASH] else 0
@@ -83,6 +86,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--fresh", action="store_true", help="forget the results of earlier runs")
     parser.add_argument("--again", default="", help="verdicts to run again: wrong,crash")
+    parser.add_argument(
+        "--remember",
+        action="store_true",
+        help=f"add what fails to {FAILED_BEFORE.name}, which the tests run again",
+    )
     parser.add_argument("--report-only", action="store_true", help="run nothing")
     parser.add_argument("--results", type=Path, default=_BUILD / "results.jsonl")
     parser.add_argument("--json", type=Path, default=_BUILD.with_suffix(".json"))
@@ -154,6 +162,14 @@ def _write(results: Sequence[Result], options: argparse.Namespace) -> None:
     table = options.table or (_ROOT / "docs" / "coverage.md" if whole else None)
     if table is not None:
         report.write_table(results, table, _device_name())
+
+
+def _remember(results: Sequence[Result]) -> None:
+    bad = (Verdict.WRONG, Verdict.CRASH)
+    known = {case.key for case in cases.listed(FAILED_BEFORE)}
+    keys = [result.case.key for result in results if result.worst in bad]
+    with FAILED_BEFORE.open("a") as file:
+        file.writelines(f"{key}\n" for key in keys if key not in known)
 
 
 def _device_name() -> str:

@@ -12,21 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from .cases import Case, Selection, select
+from .cases import Case, Selection, listed, select
+from .command import FAILED_BEFORE
 from .execution import Limits
 from .pool import run_all
 from .records import Result, Verdict
 
 _SAMPLE = Selection(fraction=0.05, seed=20)
-_FAILED_BEFORE = Path(__file__).with_name("failed_before.txt")
 _LIMITS = Limits(forward=1, backward=1)
 _TIME_LIMIT_S = 120.0
 
 
 def _cases() -> list[Case]:
-    lines = (line.partition("#")[0].strip() for line in _FAILED_BEFORE.read_text().splitlines())
-    failed = [Case.from_key(line) for line in lines if line]
-    return list(dict.fromkeys([*failed, *select(_SAMPLE)]))
+    return list(dict.fromkeys([*listed(FAILED_BEFORE), *select(_SAMPLE)]))
 
 
 class _Runs:
