@@ -30,10 +30,12 @@ def register_lowerings() -> None:
     from torchvk_compile.lowering.scan import register_scans
     from torchvk_compile.lowering.scatter import register_scatters
     from torchvk_compile.lowering.sort import register_sorts
+    from torchvk_compile.lowering.trilinear import register_trilinear
 
     register_any()
     register_arithmetic()
     register_matmul()
+    register_trilinear()
     register_convolution()
     register_pooling()
     register_resampling()
