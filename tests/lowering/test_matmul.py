@@ -222,3 +222,12 @@ def test_other_devices_keep_their_lowerings(vk: torch.device) -> None:
     a, b = values(8, 9), values(9, 10)
     torch.compile(torch.mm, backend="torchvk")(a.to(vk), b.to(vk))
     torch.testing.assert_close(torch.compile(torch.mm, backend="inductor")(a, b), a @ b)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_bilinear_layers(vk: torch.device, dtype: torch.dtype) -> None:
+    check(
+        torch.nn.functional.bilinear,
+        *(values(*size, dtype=dtype) for size in ((6, 5), (6, 7), (4, 5, 7), (4,))),
+        device=vk,
+    )
