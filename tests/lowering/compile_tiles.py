@@ -29,7 +29,7 @@ SIZE = 512
 def _statistics(config: gemm_config.TileConfig, layout: str, dtype: torch.dtype) -> dict[str, Any]:
     torch._dynamo.reset()
     others = loaded_plans()
-    matmul.choose_config = lambda *_: config  # type: ignore[assignment]
+    matmul.choose_config = lambda *_, **__: config  # type: ignore[assignment]
     a, b = (torch.empty(SIZE, SIZE, dtype=dtype, device="vk") for _ in range(2))
     compiled = torch.compile(LAYOUTS[layout], backend="torchvk", dynamic=False)
     compiled(a, b, torch.empty(SIZE, dtype=dtype, device="vk"))

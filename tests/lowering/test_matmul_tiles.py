@@ -37,7 +37,7 @@ def fresh_graphs() -> Iterator[None]:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, config: GemmConfig) -> None:
-    monkeypatch.setattr(matmul, "choose_config", lambda *_: config)
+    monkeypatch.setattr(matmul, "choose_config", lambda *_, **__: config)
 
 
 def layouts(a: Any, b: Any, column: Any) -> Any:

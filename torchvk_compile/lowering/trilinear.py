@@ -6,6 +6,7 @@ Forbidden: materialising the product; any change for other devices.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,13 +39,14 @@ def trilinear(
     """
     multiply = lowerings[torch.ops.aten.mul.Tensor]
     dtype = first.get_dtype()
-    product = None
+    factors = []
     for factor, dims in ((first, expand_first), (second, expand_second), (third, expand_third)):
         if dtype in _HALVES:
             factor = to_dtype(factor, torch.float32)
         for dim in sorted(dims):
             factor = unsqueeze(factor, dim)
-        product = factor if product is None else multiply(product, factor)
+        factors.append(factor)
+    product = functools.reduce(multiply, factors)
     if sum_dims:
         product = sum_(product, list(sum_dims), dtype=product.get_dtype())
     return to_dtype(product, dtype)
