@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -80,3 +85,41 @@ def test_out_of_memory_leaves_everything_usable(vk: torch.device) -> None:
 def test_an_unknown_mode_is_refused(vk: torch.device) -> None:
     with pytest.raises(Exception, match="mode"):
         torch.compile(lambda x: x + 1, backend="torchvk", mode="fastest")(torch.ones(2, device=vk))
+
+
+def _run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_is_refused_also_for_an_operator_that_is_new_to_it() -> None:
+    done = _run(
+        """
+import os, torch
+x = torch.ones(3).to("vk")
+child = os.fork()
+if child == 0:
+    try:
+        torch.sin(x)
+    except RuntimeError as error:
+        os._exit(0 if "forked process" in str(error) else 1)
+    os._exit(2)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_without_a_cache_directory_everything_still_runs(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    script = 'import torch; print(torch.compile(lambda x: x + 1, backend="torchvk")(torch.ones(2, device="vk")).tolist())'
+    done = _run(script, TORCHVK_CACHE_DIR=str(tmp_path / "file"))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.strip() == "[2.0, 2.0]"
+    assert "TORCHVK_CACHE_DIR" in done.stderr

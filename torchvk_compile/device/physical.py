@@ -92,6 +92,16 @@ def is_in_bad_fork() -> bool:
     return _opened_by not in (0, os.getpid())
 
 
+def refuse_in_forked_process() -> None:
+    """Raise VulkanError in a process that was forked from one that had opened a device."""
+    if is_in_bad_fork():
+        raise VulkanError(
+            "a forked process cannot use the Vulkan devices of its parent. Use the spawn start "
+            'method (torch.multiprocessing.set_start_method("spawn")), or use vk tensors in '
+            "the parent only: DataLoader workers should yield CPU tensors"
+        )
+
+
 def before_first_open(action: Callable[[], None]) -> None:
     """Have `action` called once, right before the first device opens."""
     _before_first_open.append(action)
@@ -130,23 +140,26 @@ def _open(index: int) -> Device:
     with _lock:
         if index in _opened:
             return _opened[index]
-        if is_in_bad_fork():
-            raise VulkanError(
-                "a forked process cannot use the Vulkan devices of its parent. Use the spawn start "
-                'method (torch.multiprocessing.set_start_method("spawn")), or use vk tensors in '
-                "the parent only: DataLoader workers should yield CPU tensors"
-            )
+        refuse_in_forked_process()
         chosen = profile(index)
         from torchvk_compile import _runtime
 
         while _before_first_open:
             _before_first_open.pop()()
-        path = cache.directory() / "pipelines" / f"{chosen.device_uuid}-{chosen.driver_uuid}.bin"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        device = _runtime.device(chosen.index, str(path), index)
+        device = _runtime.device(chosen.index, _pipeline_cache_path(chosen), index)
         _opened_by = os.getpid()
         _opened[index] = device
         return device
+
+
+def _pipeline_cache_path(chosen: DeviceProfile) -> str | None:
+    """Where the driver's compiled pipelines are kept; None without a directory to keep them in."""
+    path = cache.directory() / "pipelines" / f"{chosen.device_uuid}-{chosen.driver_uuid}.bin"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError:  # the cache has said so itself
+        return None
+    return str(path)
 
 
 def _choose(found: list[DeviceProfile], wanted: str | None) -> list[DeviceProfile]:

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from torchvk_compile.device import cpu_fallback, eager
+from torchvk_compile.device import cpu_fallback, eager, physical
 from torchvk_compile.device.operators import OperatorInfo
 from torchvk_compile.errors import UnsupportedOperatorError
 
@@ -93,6 +93,8 @@ def compile_call(
     _check_devices(info, found, written)
     for tensor in written:
         eager.refuse_self_overlap(tensor)
+    # In a forked process the compiler's thread does not exist, and would be waited for in vain.
+    physical.refuse_in_forked_process()
     # The compiler gets a thread of its own: no autocast, inference mode, default device or
     # compilation in progress of the calling thread leaks into the trace.
     if threading.current_thread().name.startswith(_WORKER):

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchvk_compile import cache, config
-from torchvk_compile.errors import ShaderCompileError
+from torchvk_compile.errors import ShaderCompileError, UsageError
 from torchvk_compile.log import logger
 from torchvk_compile.shaders import spirv
 from torchvk_compile.shaders.executable import SlangExecutable
@@ -128,9 +128,14 @@ def _cache_key(
 
 
 def _dump(directory: Path, name: str, source: str, binary: bytes) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / f"{name}.slang").write_text(source, encoding="utf-8")
-    (directory / f"{name}.spv").write_bytes(binary)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / f"{name}.slang").write_text(source, encoding="utf-8")
+        (directory / f"{name}.spv").write_bytes(binary)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write shaders to {directory} (config.dump_shaders, TORCHVK_DUMP_SHADERS): {error}"
+        ) from None
 
 
 def _save_source(source: str, name: str) -> Path | None:
