@@ -118,7 +118,10 @@ assert os.waitpid(child, 0)[1] == 0
 
 def test_without_a_cache_directory_everything_still_runs(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    script = 'import torch; print(torch.compile(lambda x: x + 1, backend="torchvk")(torch.ones(2, device="vk")).tolist())'
+    script = """
+import torch
+print(torch.compile(lambda x: x + 1, backend="torchvk")(torch.ones(2, device="vk")).tolist())
+"""
     done = _run(script, TORCHVK_CACHE_DIR=str(tmp_path / "file"))
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.strip() == "[2.0, 2.0]"
