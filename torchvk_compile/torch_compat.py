@@ -128,7 +128,25 @@ def compile_with_autograd(
 
     cached = functorch_config.enable_autograd_cache and _autograd_cache_is_sound(example_inputs)
     with functorch_config.patch(enable_autograd_cache=cached):
-        return compile_fx(gm, example_inputs, inner_compile=inner_compile, config_patches=settings)
+        return compile_fx(
+            gm,
+            example_inputs,
+            inner_compile=inner_compile,
+            config_patches=settings,
+            decompositions=decompositions(),
+        )
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """Inductor's decompositions, less those that TorchVK's own lowerings do better.
+
+    Inductor expands `addmm` with one column so that NaN in the bias shows even for ``beta=0``.
+    """
+    from torch._inductor.decomposition import select_decomp_table
+
+    table = dict(select_decomp_table())
+    table.pop(torch.ops.aten.addmm.default, None)
+    return table
 
 
 def _autograd_cache_is_sound(example_inputs: Sequence[Any]) -> bool:

@@ -231,3 +231,12 @@ def test_bilinear_layers(vk: torch.device, dtype: torch.dtype) -> None:
         *(values(*size, dtype=dtype) for size in ((6, 5), (6, 7), (4, 5, 7), (4,))),
         device=vk,
     )
+
+
+def test_beta_zero_ignores_nan_also_with_one_column(
+    assert_close_like_cpu: Callable[..., None],
+) -> None:
+    bias = torch.full((3, 4), float("nan"))
+    assert_close_like_cpu(
+        lambda b, x, y: torch.addmm(b, x, y, beta=0), bias, torch.randn(3, 1), torch.randn(1, 4)
+    )

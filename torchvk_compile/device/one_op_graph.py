@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import LocalSource
-from torch._inductor.decomposition import select_decomp_table
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import (
@@ -28,6 +27,7 @@ from torch.fx.experimental.symbolic_shapes import (
 )
 from torch.utils import _pytree as pytree
 
+from torchvk_compile import torch_compat
 from torchvk_compile.device import rewrites
 from torchvk_compile.device.operators import OperatorInfo
 
@@ -138,7 +138,7 @@ def trace(
     inputs = [*fakes, *numbers]
     with torch.no_grad(), mode, enable_python_dispatcher():
         module = make_fx(
-            torch.func.functionalize(function), decomposition_table=select_decomp_table()
+            torch.func.functionalize(function), decomposition_table=torch_compat.decompositions()
         )(*inputs)
     _own_outputs(module)
     fits = None if dynamic is None else _guard(shape_env, fakes)

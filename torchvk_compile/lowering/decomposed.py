@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 from torch._inductor import ir
-from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.lowering import lowerings, process_subgraph_nodes
 from torch._inductor.virtualized import V
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from torchvk_compile import torch_compat
 from torchvk_compile.lowering.registry import route
 
 _names = itertools.count()
@@ -73,7 +73,7 @@ def lower_decomposed(function: Callable[..., Any], *args: Any, **kwargs: Any) ->
     with V.graph.fake_mode:
         tensors = [ir.ir_node_to_tensor(node) for node in nodes]
         traced = make_fx(
-            torch.func.functionalize(of_tensors), decomposition_table=select_decomp_table()
+            torch.func.functionalize(of_tensors), decomposition_table=torch_compat.decompositions()
         )
         graph = traced(*tensors)
     prefix = f"decomposed{next(_names)}"
