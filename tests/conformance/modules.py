@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn.parameter import UninitializedParameter
 
 from . import samples
 from .cases import Case, differentiable, entries
@@ -152,7 +153,13 @@ class _ModuleTrial:
         arguments = sample.constructor_input
         samples.seed_for(self.case.name)
         module = self.info.module_cls(*arguments.args, **arguments.kwargs)
-        return module.to(self.case.torch_dtype).train(training)
+        module = module.to(self.case.torch_dtype).train(training)
+        if any(isinstance(p, UninitializedParameter) for p in module.parameters()):
+            # A lazy module draws its parameters when it is first called: both devices get the same draw.
+            arguments = (sample.forward_input.args, sample.forward_input.kwargs)
+            with torch.no_grad():
+                _call(module, *place(arguments, _CPU))
+        return module
 
 
 def _call(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from torchvk_compile.device import eager, physical, tensors
 
@@ -153,7 +153,8 @@ def _to_copy(
     if layout is not None and layout is not torch.strided:
         raise RuntimeError(f"vk tensors are strided; cannot convert one to {layout}")
     # An uninitialised parameter of a lazy module hides its (zero) size; what it holds moves all the same.
-    self = self.data if isinstance(self, UninitializedTensorMixin) else self
+    if isinstance(self, (UninitializedParameter, UninitializedBuffer)):
+        self = self.data
     dtype = dtype or self.dtype
     device = device or self.device
     if memory_format in (None, torch.preserve_format):
