@@ -203,7 +203,10 @@ class Device:
     def build_plan(self, spec: dict[str, Any]) -> Plan:
         """Compile a plan's kernels. Raises ValueError for an inconsistent specification."""
     def register_assert(self, message: str) -> int:
-        """The id (> 0) that a kernel writes to the error buffer to raise ``message``."""
+        """The id (> 0) that a kernel writes to the error buffer to raise ``message``.
+
+        ``{0}``, ``{1}`` and ``{2}`` in the message become the three words beside the id, as signed numbers.
+        """
     def memory_stats(self) -> dict[str, int]:
         """Allocator statistics under the names of `torch.cuda.memory_stats`."""
     def reset_peak_memory_stats(self) -> None: ...

@@ -34,10 +34,16 @@ void Assertions::raise_pending() {
     std::array<int32_t, 3> details{};
     std::memcpy(details.data(), buffer_.host() + sizeof id, sizeof details);
     std::memset(buffer_.host(), 0, buffer_bytes);
-    const std::string message =
+    std::string message =
         id <= messages_.size() ? messages_[id - 1] : "unknown assertion " + std::to_string(id);
-    throw DeviceAssert(message + " (details: " + std::to_string(details[0]) + ", " +
-                       std::to_string(details[1]) + ", " + std::to_string(details[2]) + ")");
+    // {0}, {1} and {2} in a message stand for the words that the kernel left beside its code.
+    for (size_t i = 0; i < details.size(); ++i) {
+        const std::string placeholder = "{" + std::to_string(i) + "}";
+        if (const size_t at = message.find(placeholder); at != std::string::npos) {
+            message.replace(at, placeholder.size(), std::to_string(details[i]));
+        }
+    }
+    throw DeviceAssert(message);
 }
 
 }  // namespace torchvk

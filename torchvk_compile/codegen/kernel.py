@@ -52,6 +52,10 @@ _ATOMICS = {
 _ATOMIC_SUFFIXES = {torch.float16: "Half", torch.bfloat16: "Bfloat16", torch.bool: "Bool"}
 
 
+_OUT_OF_RANGE = "index out of range: got {0}, the dimension has size {1}"
+"""Message of a bounds check; the kernel reports the index (as it was after wrapping) and the size."""
+
+
 class SlangCSE(CSE[CSEVariable, str]):
     """Common subexpressions, each declared with its type so that the source reads like hand-written code."""
 
@@ -187,7 +191,7 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         if self._load_mask is not None:
             condition = f"{self._load_mask} && ({condition})"
         self.require("torchvk_assert")
-        errors, code = self.collector.assertion("index out of range")
+        errors, code = self.collector.assertion(_OUT_OF_RANGE)
         self.compute.writelines(
             [
                 f"if ({condition})",

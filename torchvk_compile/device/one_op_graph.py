@@ -141,6 +141,10 @@ def trace(
             torch.func.functionalize(function), decomposition_table=torch_compat.decompositions()
         )(*inputs)
     _own_outputs(module)
+    for node in module.graph.nodes:
+        node.meta["original_aten"] = (
+            call.op
+        )  # kernels, and so their error messages, are named after it
     fits = None if dynamic is None else _guard(shape_env, fakes)
     return OneOpGraph(module, inputs, slots, number_dtypes, layout["fresh"], fits)
 

@@ -237,7 +237,7 @@ def _runtime_spec(
                     {"kind": argument.kind, "at": at, "value": slots.scalar(operand.scalar)}
                 )
             elif operand.assertion is not None:
-                code = register_assert(f"{operand.assertion} in kernel {kernel.name}")
+                code = register_assert(f"{operand.assertion}, in kernel {kernel.name}")
                 result.append({"kind": argument.kind, "at": at, "value": code})
             else:
                 assert operand.value is not None, (kernel.name, argument.name)
