@@ -144,3 +144,14 @@ def test_replication_of_every_border() -> None:
             resampling.replication_pad_gradient(grad, x, padding),
             aten.replication_pad2d_backward(grad, x, padding),
         )
+
+
+def test_eager_backward_does_not_wait_for_itself(vk: torch.device) -> None:
+    gradients = []
+    for device in ("cpu", vk):
+        x = torch.linspace(-1, 1, 90).reshape(2, 1, 5, 9).to(device).requires_grad_()
+        grid = torch.linspace(-0.9, 0.9, 64).reshape(2, 4, 4, 2).to(device).requires_grad_()
+        F.grid_sample(x, grid, align_corners=False).sum().backward()
+        gradients.append((x.grad, grid.grad))
+    for mine, theirs in zip(gradients[1], gradients[0], strict=True):
+        torch.testing.assert_close(mine.cpu(), theirs)

@@ -111,7 +111,11 @@ def _compiler() -> ThreadPoolExecutor:
     global _worker
     with _worker_lock:
         if _worker is None:
-            _worker = ThreadPoolExecutor(1, thread_name_prefix=_WORKER)
+            # A lowering may differentiate. It must do so in its own thread: autograd's thread for the
+            # device may be waiting for this very compilation.
+            _worker = ThreadPoolExecutor(
+                1, _WORKER, initializer=torch.autograd.set_multithreading_enabled, initargs=(False,)
+            )
         return _worker
 
 
