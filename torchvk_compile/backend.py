@@ -155,9 +155,11 @@ def _compile_stages(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **k
     if not has_host_work(gm):
         return torch_compat.compile_aten_graph(gm, example_inputs, **kwargs)
     kwargs["static_input_idxs"] = ()
-    return compile_in_stages(
-        gm, lambda stage, inputs: torch_compat.compile_aten_graph(stage, inputs, **kwargs)
-    )
+    (output,) = gm.graph.find_nodes(op="output")
+    with torch_compat.part_of_a_graph(len(output.args[0])):
+        return compile_in_stages(
+            gm, lambda stage, inputs: torch_compat.compile_aten_graph(stage, inputs, **kwargs)
+        )
 
 
 def _refusing(error: UnsupportedOperatorError) -> Callable[[list[Any]], NoReturn]:

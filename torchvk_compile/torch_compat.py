@@ -6,9 +6,10 @@ Forbidden: replacing torch functions, changing global torch configuration.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -174,6 +175,27 @@ def compile_aten_graph(
     from torch._inductor.compile_fx import compile_fx_inner
 
     return compile_fx_inner(gm, example_inputs, **kwargs)
+
+
+@contextlib.contextmanager
+def part_of_a_graph(outputs: int) -> Iterator[None]:
+    """Compile parts of one graph inside: none of them reports its output strides to AOTAutograd.
+
+    They would be taken for those of the whole graph, of which torch allows one report only. What is
+    reported instead is that nothing is known about the strides of the graph's `outputs`.
+    """
+    from torch._guards import TracingContext
+
+    context = TracingContext.try_get()
+    if context is None or context.output_strides is None:
+        yield
+        return
+    reported, context.output_strides = context.output_strides, None
+    try:
+        yield
+        reported.extend([None] * outputs)
+    finally:
+        context.output_strides = reported
 
 
 def run_joint_passes(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
