@@ -139,7 +139,7 @@ def compile_with_autograd(
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """Inductor's decompositions, less those that TorchVK's own lowerings do better.
+    """Inductor's decompositions, changed where TorchVK does better or Inductor has none.
 
     Inductor expands `addmm` with one column so that NaN in the bias shows even for ``beta=0``.
     """
@@ -147,6 +147,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
     table = dict(select_decomp_table())
     table.pop(torch.ops.aten.addmm.default, None)
+    # The gradient of a step function is a tensor without memory, which only ATen's CPU and CUDA know.
+    table[torch.ops.aten._efficientzerotensor.default] = torch.zeros
     return table
 
 
