@@ -27,6 +27,7 @@ from rich.table import Table
 import torchvk_compile
 from torchvk_compile.demo.digits import load
 from torchvk_compile.demo.training import Recipe, Trainer, build_model
+from torchvk_compile.plan.executor import loaded_plans
 
 _RECIPE = Recipe(epochs=1, batch_size=64)
 _DISPATCHES = (1, 10, 50, 100)
@@ -101,9 +102,9 @@ def _replay() -> dict[str, dict[str, Any]]:
     for length in _DISPATCHES:
         torch._dynamo.reset()
         x = torch.ones(8, 8, device="vk")
-        before = set(torchvk_compile.plan.executor.loaded_plans())
+        before = set(loaded_plans())
         torch.compile(_chain(length), backend="torchvk")(x)
-        (plan,) = set(torchvk_compile.plan.executor.loaded_plans()) - before
+        (plan,) = set(loaded_plans()) - before
         samples = []
         for _ in range(300):
             start = time.perf_counter()
