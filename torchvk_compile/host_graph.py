@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.fx.passes.split_module import split_module
+from torch.utils._pytree import tree_leaves
 
 CompileStage = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]
 
@@ -97,8 +98,4 @@ def _is_host(node: torch.fx.Node) -> bool:
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return [tensor for item in value for tensor in _tensors(item)]
-    return []
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]

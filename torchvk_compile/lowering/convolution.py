@@ -26,22 +26,9 @@ from torchvk_compile.codegen.gemm_config import TileConfig
 from torchvk_compile.errors import UnsupportedOperatorError
 from torchvk_compile.lowering.decomposed import route_decomposition
 from torchvk_compile.lowering.depthwise import is_depthwise, multiply_depthwise
-from torchvk_compile.lowering.matmul import realize_operand
+from torchvk_compile.lowering.matmul import ACCUMULATORS, realize_operand
 
 aten = torch.ops.aten
-
-_ACCUMULATORS = {
-    torch.float16: torch.float32,
-    torch.bfloat16: torch.float32,
-    torch.float32: torch.float32,
-    torch.float64: torch.float64,
-    torch.uint8: torch.int32,
-    torch.int8: torch.int32,
-    torch.int16: torch.int32,
-    torch.int32: torch.int32,
-    torch.int64: torch.int64,
-}
-"""What convolutions of a dtype are summed in. Narrow integers wrap once, at the end, which gives the same bits."""
 
 _HINT = 1024
 """Stands for a size that is known only when the graph runs."""
@@ -235,7 +222,7 @@ def accumulator_of(op: str, x: ir.IRNode) -> torch.dtype:
         UnsupportedOperatorError: for a dtype that torch's CPU kernels do not convolve either, or that the device lacks.
     """
     dtype, device = x.get_dtype(), x.get_device()
-    accumulator = _ACCUMULATORS.get(dtype)
+    accumulator = ACCUMULATORS.get(dtype)
     if accumulator is None:
         raise UnsupportedOperatorError(
             op, dtype=dtype, reason="there is no convolution of this dtype"

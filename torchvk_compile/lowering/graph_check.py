@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch._inductor.custom_graph_pass import CustomGraphModulePass
+from torch.utils._pytree import tree_leaves
 
 from torchvk_compile import config
 from torchvk_compile.codegen.device_profile import fingerprint, profile_of
@@ -61,11 +62,7 @@ def _check_dtype(node: torch.fx.Node, value: torch.Tensor) -> None:
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return [tensor for item in value for tensor in _tensors(item)]
-    return []
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def _source_digest() -> str:

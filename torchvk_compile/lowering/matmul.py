@@ -23,7 +23,7 @@ from torchvk_compile.codegen.gemm_config import GemmConfig, choose_config
 from torchvk_compile.codegen.template_kernel import Epilogue
 from torchvk_compile.errors import UnsupportedOperatorError
 
-_ACCUMULATORS = {
+ACCUMULATORS = {
     torch.float16: torch.float32,
     torch.bfloat16: torch.float32,
     torch.float32: torch.float32,
@@ -34,7 +34,7 @@ _ACCUMULATORS = {
     torch.int32: torch.int32,
     torch.int64: torch.int64,
 }
-"""What products of a dtype are summed in. Narrow integers wrap once, at the end: the same bits."""
+"""What products and convolutions of a dtype are summed in. Narrow integers wrap once, at the end: the same bits."""
 
 _HINT = 512
 """Stands for a size that is known only when the graph runs."""
@@ -105,7 +105,7 @@ def matmul(
     a, b = realize_operand(a), realize_operand(b)
     device, dtype = a.get_device(), a.get_dtype()
     profile = profile_of(device.index or 0)
-    accumulator = _ACCUMULATORS.get(dtype)
+    accumulator = ACCUMULATORS.get(dtype)
     if accumulator is None:
         raise UnsupportedOperatorError(op, dtype=dtype, reason="it multiplies no such matrices")
     for needed in (dtype, accumulator):
