@@ -162,3 +162,35 @@ def test_reductions_of_dynamic_length(assert_close_like_cpu: Check) -> None:
             rtol=1e-4,
             atol=1e-5,
         )
+
+
+@pytest.mark.parametrize("dim", [(0, 1), (1,), (0,)])
+def test_variances_far_from_zero(vk: torch.device, dim: tuple[int, ...]) -> None:
+    x = _tensor(600, 515) * 1e-2 + 1e4
+    expected = torch.var_mean(x.double(), dim)
+    for function in (torch.var_mean, torch.compile(torch.var_mean, backend="torchvk")):
+        actual = [result.cpu().double() for result in function(x.to(vk), dim)]
+        torch.testing.assert_close(actual, list(expected), rtol=2e-6, atol=0)
+
+
+def test_variances_of_odd_rows(assert_close_like_cpu: Check) -> None:
+    def moments(x: torch.Tensor, empty: torch.Tensor) -> Any:
+        return (
+            *torch.var_mean(x, 1, keepdim=True),
+            *torch.std_mean(x[:1], 0, correction=0),
+            *torch.std_mean(empty),
+            *torch.var_mean(empty, 1, keepdim=True),
+            *torch.var_mean(x.to(torch.bfloat16), (0, 1)),
+        )
+
+    x = _tensor(4, 40)
+    x[1, 0], x[2, 5], x[3, 0] = torch.inf, -torch.inf, torch.nan
+    assert_close_like_cpu(moments, x, torch.empty(3, 0))
+
+
+def test_positions_of_extrema_as_indices(assert_close_like_cpu: Check) -> None:
+    def look_up(x: torch.Tensor, table: torch.Tensor) -> Any:
+        place = x.argmax(-1)
+        return table[place] * place, table.gather(0, x.argmin(-1))
+
+    assert_close_like_cpu(look_up, _tensor(4, 6), _tensor(10), eager=False)

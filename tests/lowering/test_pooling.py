@@ -27,6 +27,7 @@ def fresh_graphs() -> Iterator[None]:
 
 POOLS: dict[str, tuple[Callable[[Tensor], Any], tuple[int, ...]]] = {
     "max, one dimension": (lambda x: F.max_pool1d(x, 3, 2, 1), (2, 3, 11)),
+    "max, one dimension, no batch": (lambda x: F.max_pool1d(x, 3, 2, 1), (2, 6)),
     "max": (lambda x: F.max_pool2d(x, 3, 2, 1), (2, 3, 8, 9)),
     "max, dilated, ceil": (
         lambda x: F.max_pool2d(x, (3, 2), (2, 1), (1, 0), dilation=(1, 2), ceil_mode=True),

@@ -64,6 +64,9 @@ class SlangCSE(CSE[CSEVariable, str]):
             # Already declared; for results of several values `dtype` is a tuple here.
             return super().generate(buffer, expr, **kwargs)
         dtype = kwargs.get("dtype")
+        if dtype is not None and dtype.is_floating_point:
+            # Constants that differ as Python's floats may be one literal; it cannot have the bounds of both.
+            kwargs.pop("bounds", None)
         self.prefix = f"{compute_type(dtype)} " if dtype is not None else "var "
         return super().generate(buffer, expr, **kwargs)
 
@@ -183,7 +186,7 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         """Report an index outside of ``[0, size)`` and continue with 0, so that memory stays intact."""
         if not (lower or upper):
             return
-        index, limit = self.index_to_str(expr), self.index_to_str(size)
+        index, limit = self.index_to_str(self.prepare_indexing(expr)), self.index_to_str(size)
         found = [s for s in sorted(expr.free_symbols, key=str) if symbol_is_type(s, SymT.TMP)]
         outside = [f"{index} < 0"] if lower else []
         outside += [f"{index} >= {limit}"] if upper else []

@@ -7,6 +7,7 @@ Forbidden: loads, stores, reductions and index variables, which belong to the ke
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -25,7 +26,7 @@ from torchvk_compile.errors import UnsupportedOperatorError
 
 Operand: TypeAlias = CSEVariable | bool | int | float
 _wide_printer = SlangExprPrinter(widen=True)
-_ZERO_DTYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
+_LITERAL_DTYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
 
 
 class SlangOverrides(OpOverrides):
@@ -102,12 +103,21 @@ class SlangOverrides(OpOverrides):
 
     @staticmethod
     def add(a: Operand, b: Operand) -> str:
-        return _infix("|" if _promoted(a, b) == torch.bool else "+", a, b)
+        dtype = _promoted(a, b)
+        if dtype.is_floating_point:
+            for zero, other in ((a, b), (b, a)):
+                if _is_literal(zero, 0.0):
+                    return _math("plusZero", _text(other, dtype), dtype=dtype)
+        return _infix("|" if dtype == torch.bool else "+", a, b)
 
     @staticmethod
     def sub(a: Operand, b: Operand) -> str:
         dtype = _promoted(a, b)
         if dtype.is_floating_point:
+            if _is_literal(a, 0.0):
+                return _math("plusZero", f"-{_text(b, dtype)}", dtype=dtype)
+            if _is_literal(b, -0.0):
+                return _math("plusZero", _text(a, dtype), dtype=dtype)
             # Slang folds x - x to 0, which is wrong for infinities and NaN.
             return f"{_text(a, dtype)} + (-{_text(b, dtype)})"
         return _infix("^" if dtype == torch.bool else "-", a, b)
@@ -131,7 +141,7 @@ class SlangOverrides(OpOverrides):
     def truediv(a: Operand, b: Operand) -> str:
         dtype = _floating(_promoted(a, b))
         dividend, divisor = _text(a, dtype), _text(b, dtype)
-        if _is_zero_literal(a) or _is_zero_literal(b):
+        if any(_is_literal(x, zero) for x in (a, b) for zero in (0.0, -0.0)):
             return _math("divideWithZero", dividend, divisor, dtype=dtype)
         if _rounds_correctly():
             return f"{dividend} / {divisor}"
@@ -452,11 +462,11 @@ def _rounds_correctly() -> bool:
     return V.kernel.profile.device_type == "cpu"
 
 
-def _is_zero_literal(x: Operand) -> bool:
-    """Whether an operand is the variable of a constant 0 or -0, in any dtype."""
+def _is_literal(x: Operand, value: float) -> bool:
+    """Whether an operand is the variable of a whole constant, in any dtype; 0.0 and -0.0 are not the same."""
     if not isinstance(x, CSEVariable):
-        return x == 0
-    texts = {dtypes.literal(zero, dtype) for zero in (0, 0.0, -0.0) for dtype in _ZERO_DTYPES}
+        return x == value and math.copysign(1.0, x) == math.copysign(1.0, value)
+    texts = {dtypes.literal(value, dtype) for dtype in _LITERAL_DTYPES}
     return any(V.kernel.cse.try_get(text) == x for text in texts)
 
 

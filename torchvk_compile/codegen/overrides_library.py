@@ -13,6 +13,7 @@ import torch
 _FUNCTIONS: dict[str, tuple[str, ...]] = {
     "torchvk_math": (
         *("sqrt", "rsqrt", "divide", "divideWithZero", "hypot", "relu"),
+        "plusZero",
         *("truncMod", "floorMod", "floorDiv"),
         *("nextafter", "copysign", "frexpMantissa", "frexpExponent", "ldexp"),
     ),
@@ -45,7 +46,7 @@ _BINARY_NAMES = (
 # The other functions have operations of their own in SlangOverrides.
 _PRIVATE = (
     *("sqrt", "rsqrt", "divide", "divideWithZero", "truncMod", "floorMod", "floorDiv"),
-    *("relu", "pow", "ldexp", "frexpMantissa", "frexpExponent"),
+    *("relu", "plusZero", "pow", "ldexp", "frexpMantissa", "frexpExponent"),
 )
 BINARY: dict[str, str] = {
     **{name: name for name in _BINARY_NAMES},

@@ -135,7 +135,8 @@ class ReductionCodegen:
 
     def _result(self, expression: str, dtype: torch.dtype) -> CSEVariable:
         result = self.cse.newvar(dtype=dtype)
-        self._result_code().writeline(f"const {compute_type(dtype)} {result} = {expression};")
+        # Not const: a check of bounds may set an index to 0.
+        self._result_code().writeline(f"{compute_type(dtype)} {result} = {expression};")
         return result
 
     def _result_code(self) -> IndentedBuffer:

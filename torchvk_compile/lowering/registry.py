@@ -31,11 +31,13 @@ def register_lowerings() -> None:
     from torchvk_compile.lowering.scatter import register_scatters
     from torchvk_compile.lowering.sort import register_sorts
     from torchvk_compile.lowering.trilinear import register_trilinear
+    from torchvk_compile.lowering.variance import register_variances
 
     register_any()
     register_arithmetic()
     register_matmul()
     register_trilinear()
+    register_variances()
     register_convolution()
     register_pooling()
     register_resampling()
