@@ -138,6 +138,17 @@ def compile_with_autograd(
         )
 
 
+class _Decompositions(dict[Any, Callable[..., Any]]):
+    """A table that Inductor's cache key knows by the function that makes it.
+
+    Its entries cannot all be pickled, and graphs whose key cannot be made are not cached. What the table holds
+    follows from torch's version and TorchVK's sources, which are part of the key already.
+    """
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[()]]:
+        return decompositions, ()
+
+
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """Inductor's decompositions, changed where TorchVK does better or Inductor has none.
 
@@ -145,7 +156,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     """
     from torch._inductor.decomposition import select_decomp_table
 
-    table = dict(select_decomp_table())
+    table = _Decompositions(select_decomp_table())
     table.pop(torch.ops.aten.addmm.default, None)
     # The gradient of a step function is a tensor without memory, which only ATen's CPU and CUDA know.
     table[torch.ops.aten._efficientzerotensor.default] = torch.zeros
