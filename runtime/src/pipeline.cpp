@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "error.hpp"
+#include "single_kernel.hpp"
 
 namespace torchvk {
 namespace {
@@ -127,9 +128,11 @@ PipelineFactory::PipelineFactory(const LogicalDevice& device, PipelineCache& cac
     layout_ = OwnedPipelineLayout(device, layout);
 }
 
-OwnedShaderModule PipelineFactory::create_module(std::span<const uint32_t> spirv) const {
+OwnedShaderModule PipelineFactory::create_module(std::span<const uint32_t> module_of_kernels,
+                                                 const std::string& entry) const {
+    const std::vector<uint32_t> spirv = only_kernel(module_of_kernels, entry);
     VkShaderModuleCreateInfo info{VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO};
-    info.codeSize = spirv.size_bytes();
+    info.codeSize = spirv.size() * sizeof(uint32_t);
     info.pCode = spirv.data();
     VkShaderModule module = VK_NULL_HANDLE;
     VK_CALL(device_.vk.vkCreateShaderModule(device_.handle, &info, nullptr, &module));
@@ -178,14 +181,11 @@ OwnedPipeline PipelineFactory::create_pipeline(VkShaderModule module, const Kern
 }
 
 std::vector<OwnedPipeline> PipelineFactory::create(const PlanSpec& plan) const {
-    std::vector<OwnedShaderModule> modules;
-    for (const std::vector<uint32_t>& spirv : plan.modules)
-        modules.push_back(create_module(spirv));
     std::vector<OwnedPipeline> pipelines(plan.kernels.size());
     parallel_for(plan.kernels.size(), [&](size_t index) {
         const KernelSpec& kernel = plan.kernels[index];
-        pipelines[index] =
-            create_pipeline(modules[kernel.module].get(), kernel, 0, cache_.handle());
+        const OwnedShaderModule module = create_module(plan.modules[kernel.module], kernel.entry);
+        pipelines[index] = create_pipeline(module.get(), kernel, 0, cache_.handle());
     });
     return pipelines;
 }
@@ -197,7 +197,7 @@ std::vector<ExecutableReport> PipelineFactory::report(std::span<const uint32_t> 
         throw VulkanError(device_.profile.name +
                           " does not offer VK_KHR_pipeline_executable_properties.");
     }
-    const OwnedShaderModule module = create_module(spirv);
+    const OwnedShaderModule module = create_module(spirv, entry);
     // Not from the cache: a cached pipeline may lack what is captured here.
     const OwnedPipeline pipeline =
         create_pipeline(module.get(), {0, entry, subgroup_size, false, 0},

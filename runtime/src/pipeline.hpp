@@ -42,7 +42,8 @@ class PipelineFactory {
     VkDescriptorSetLayout set_layout() const { return set_layout_.get(); }
 
   private:
-    OwnedShaderModule create_module(std::span<const uint32_t> spirv) const;
+    OwnedShaderModule create_module(std::span<const uint32_t> module_of_kernels,
+                                    const std::string& entry) const;
     OwnedPipeline create_pipeline(VkShaderModule module, const KernelSpec& kernel,
                                   VkPipelineCreateFlags flags, VkPipelineCache cache) const;
 

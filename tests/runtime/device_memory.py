@@ -20,7 +20,7 @@ _GET_POINTER.restype = ctypes.c_void_p
 _GET_POINTER.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 # The kernels in kernels.slang and the bytes of their arguments.
-KERNELS = {"add": 28, "scale": 24, "store": 32, "check": 28}
+KERNELS = {"add": 28, "scale": 24, "store": 32, "check": 28, "reverse": 16, "reverseScaled": 16}
 
 DL_CODES = {"i": 0, "u": 1, "f": 2}
 

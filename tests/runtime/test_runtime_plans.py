@@ -53,6 +53,20 @@ def test_a_chain_of_kernels(device: Any, length: int) -> None:
     assert np.allclose(get(device, outputs[0], 1000), chain_result(first, second, length))
 
 
+def test_kernels_of_a_module_do_not_share_limits(device: Any) -> None:
+    arguments = [pointer(0, ("input", 0)), pointer(8, ("input", 1))]
+    steps = [
+        dispatch("reverse", 1, arguments),
+        dispatch("reverseScaled", 1, arguments, barrier=True),
+    ]
+    compiled = device.build_plan(plan("reverse", steps, input_count=2))
+    source = random_floats(6144)
+    inputs = [put(device, source), put(device, np.zeros(6144, np.float32))]
+    compiled.run([address(c) for c in inputs], [])
+    expected = source[::-1].reshape(-1, 2)[:, ::-1].reshape(-1)
+    assert np.array_equal(get(device, inputs[1], 6144), expected * np.float32(3))
+
+
 def test_a_run_is_one_submission(device: Any) -> None:
     compiled = device.build_plan(chain(5))
     inputs = [put(device, random_floats(100, seed)) for seed in (1, 2)]
