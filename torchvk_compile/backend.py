@@ -6,6 +6,7 @@ touching torch internals other than through `torch_compat`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import Callable, Sequence
@@ -51,7 +52,8 @@ def torchvk(
 
     def compile_on_device(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         settings = torch_compat.inductor_settings() | (options or {})
-        return torch_compat.compile_with_autograd(gm, inputs, _compile_partition, settings)
+        with _cached_by_source(gm):
+            return torch_compat.compile_with_autograd(gm, inputs, _compile_partition, settings)
 
     if "vk" in devices:
         return compile_on_device(gm, example_inputs)
@@ -153,13 +155,24 @@ def _compile_stages(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **k
 
     put_device_operands_first(gm)
     if not has_host_work(gm):
-        return torch_compat.compile_aten_graph(gm, example_inputs, **kwargs)
+        return _compile_stage(gm, example_inputs, **kwargs)
     kwargs["static_input_idxs"] = ()
     (output,) = gm.graph.find_nodes(op="output")
     with torch_compat.part_of_a_graph(len(output.args[0])):
-        return compile_in_stages(
-            gm, lambda stage, inputs: torch_compat.compile_aten_graph(stage, inputs, **kwargs)
-        )
+        return compile_in_stages(gm, lambda stage, inputs: _compile_stage(stage, inputs, **kwargs))
+
+
+def _compile_stage(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Any:
+    with _cached_by_source(gm):
+        return torch_compat.compile_aten_graph(gm, example_inputs, **kwargs)
+
+
+def _cached_by_source(gm: torch.fx.GraphModule) -> contextlib.AbstractContextManager[Any]:
+    """Keeps equal graphs of different programs apart in torch's caches: plans name the lines they come from."""
+    from torchvk_compile.codegen.origins import source_digest
+
+    digest = source_digest(gm.graph)
+    return torch_compat.cached_apart(digest) if digest else contextlib.nullcontext()
 
 
 def _refusing(error: UnsupportedOperatorError) -> Callable[[list[Any]], NoReturn]:

@@ -187,7 +187,17 @@ def compile_aten_graph(
     """Inductor over a functional ATen graph; returns a callable that takes a list and empties it."""
     from torch._inductor.compile_fx import compile_fx_inner
 
+    if "get_decomp_fn" in kwargs:
+        # It is part of the FX graph cache's key. The table itself has no stable form, a function has its name.
+        kwargs["get_decomp_fn"] = decompositions
     return compile_fx_inner(gm, example_inputs, **kwargs)
+
+
+def cached_apart(tag: str) -> Any:
+    """Context in which torch's compile caches serve only graphs that were compiled under the same `tag`."""
+    from torch.compiler import config
+
+    return config.patch(cache_key_tag=f"{config.cache_key_tag}{tag}")
 
 
 @contextlib.contextmanager

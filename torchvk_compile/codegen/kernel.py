@@ -91,6 +91,7 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         self.cse = SlangCSE("", self.suffix)
         self.collector = ArgumentCollector(self)
         self.modules: set[str] = {"torchvk_memory"}
+        self.origins: frozenset[torch.fx.Node] = frozenset()
         self.helpers = IndentedBuffer()
         self.prefix = IndentedBuffer()
         self.lane_indexing = IndentedBuffer()
@@ -523,6 +524,7 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
                 operands=self.collector.operands(),
                 reads=self.collector.reads(),
                 writes=self.collector.writes(),
+                origins=self.origins,
             )
         )
 

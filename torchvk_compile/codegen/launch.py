@@ -111,6 +111,7 @@ class Launch(ir.ExternKernelOut):
                 operands=operands,
                 reads=tuple(dict.fromkeys(node.get_name() for node in self.inputs)),
                 writes=(self.get_name(),),
+                origins=frozenset(self.origins),
             )
         )
 

@@ -9,6 +9,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import sympy
+import torch
 from torch._inductor.codegen.wrapper import WrapperLine
 
 if TYPE_CHECKING:
@@ -36,7 +37,11 @@ class BoundOperand:
 
 @dataclasses.dataclass
 class DispatchLine(WrapperLine):
-    """One kernel launch."""
+    """One kernel launch.
+
+    Attributes:
+        origins: FX nodes it computes, in any order.
+    """
 
     wrapper: Any
     kernel: str
@@ -44,6 +49,7 @@ class DispatchLine(WrapperLine):
     operands: tuple[BoundOperand, ...]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
+    origins: frozenset[torch.fx.Node] = frozenset()
 
     def codegen(self, code: IndentedBuffer) -> None:
         raise AssertionError("dispatches are written as part of a plan")

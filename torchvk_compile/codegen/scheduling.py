@@ -80,9 +80,10 @@ class VulkanScheduling(SIMDScheduling):
             The entry point's name.
         """
         wrapper = V.graph.wrapper_code
+        nodes = [node for node in node_schedule if hasattr(node, "node")]
+        kernel.origins = frozenset().union(*(node.node.origins for node in nodes))
         if src_code in wrapper.src_to_kernel:
             return wrapper.src_to_kernel[src_code]
-        nodes = [node for node in node_schedule if hasattr(node, "node")]
         ops = get_fused_kernel_name(nodes, "original_aten").removeprefix("fused_")
         name = f"{_identifier(ops)}_{wrapper.next_kernel_suffix()}"
         wrapper.src_to_kernel[src_code] = name

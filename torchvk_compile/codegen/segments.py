@@ -31,6 +31,7 @@ from torch._inductor.virtualized import V
 from torchvk_compile import torch_compat
 from torchvk_compile.codegen.device_profile import fingerprint
 from torchvk_compile.codegen.lines import BoundOperand, DispatchLine, PlanLine
+from torchvk_compile.codegen.origins import origin_of, origins_in_order
 from torchvk_compile.plan.graph_plan import (
     ArenaBuffer,
     Dispatch,
@@ -223,7 +224,8 @@ class _Segment:
         kernels = list(dict.fromkeys(line.kernel for line in self._dispatches))
         scalars = self._scalars()
         sizes = _Sizes()
-        steps = tuple(self._step(line, scalars, sizes) for line in self._dispatches)
+        nodes = origins_in_order(frozenset().union(*(line.origins for line in self._dispatches)))
+        steps = tuple(self._step(line, scalars, sizes, nodes) for line in self._dispatches)
         arena = tuple(
             ArenaBuffer(name, sizes.bytes_of(storage.node), storage.first, storage.last)
             for name, storage in self._storages.items()
@@ -243,6 +245,7 @@ class _Segment:
             outputs=outputs,
             kernels=tuple(self._wrapper.slang_kernels[kernel].spec for kernel in kernels),
             steps=steps,
+            origins=tuple(origin_of(node) for node in nodes),
             fingerprint=fingerprint(device),
         )
         call = PlanLine(
@@ -275,7 +278,11 @@ class _Segment:
         return tuple(names)
 
     def _step(
-        self, line: DispatchLine, scalars: dict[str, tuple[str, str]], sizes: _Sizes
+        self,
+        line: DispatchLine,
+        scalars: dict[str, tuple[str, str]],
+        sizes: _Sizes,
+        nodes: list[torch.fx.Node],
     ) -> Dispatch:
         def bind(operand: BoundOperand) -> Operand:
             if operand.buffer is not None:
@@ -295,6 +302,7 @@ class _Segment:
             operands=tuple(bind(operand) for operand in line.operands),
             reads=self._roots(line.reads),
             writes=self._roots(line.writes),
+            origins=tuple(i for i, node in enumerate(nodes) if node in line.origins),
         )
 
     def _roots(self, names: Iterable[str]) -> tuple[str, ...]:

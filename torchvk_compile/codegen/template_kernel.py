@@ -116,6 +116,7 @@ class TemplateKernel(SlangKernel):
                 operands=self.collector.operands(),
                 reads=self.collector.reads(),
                 writes=self.collector.writes(),
+                origins=self.origins,
             )
         )
 

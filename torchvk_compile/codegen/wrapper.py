@@ -139,6 +139,7 @@ class PlanWrapperCodegen(PythonWrapperCodegen):
                 ),
                 reads=(),
                 writes=(node.get_name(),),
+                origins=frozenset(node.origins),
             )
         )
 

@@ -11,6 +11,8 @@ import json
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from torchvk_compile.plan.origins import Origin, origins_from_data, origins_to_data
+
 Size = int | str
 """A whole number, or a Python expression over the plan's symbols (such as ``"4*s0"``)."""
 
@@ -18,7 +20,7 @@ ArgumentKind = Literal["pointer", "i32", "u32", "i64", "f32", "f64"]
 
 _ARGUMENT_BYTES: dict[str, int] = {"pointer": 8, "i64": 8, "f64": 8, "i32": 4, "u32": 4, "f32": 4}
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +106,7 @@ class Dispatch:
         groups: workgroups in x, y and z.
         operands: one for every argument of the kernel, in its order.
         reads, writes: names of the buffers touched.
+        origins: operators it computes, as positions in `GraphPlan.origins`.
     """
 
     kernel: str
@@ -111,6 +114,7 @@ class Dispatch:
     operands: tuple[Operand, ...]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
+    origins: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,6 +163,7 @@ class GraphPlan:
         arena, outputs: buffers the plan allocates.
         kernels: entry points of `slang`.
         steps: dispatches in order.
+        origins: operators of the FX graph that the steps compute, in the order of the graph.
         fingerprint: of the device profile the code was generated for.
     """
 
@@ -171,12 +176,14 @@ class GraphPlan:
     outputs: tuple[OutputBuffer, ...]
     kernels: tuple[KernelSpec, ...]
     steps: tuple[Dispatch, ...]
+    origins: tuple[Origin, ...] = ()
     fingerprint: str = ""
 
     def to_json(self) -> str:
         """The plan without its Slang source, one element per line for people and diffs."""
-        data = dataclasses.asdict(self)
+        data = dataclasses.asdict(dataclasses.replace(self, origins=()))
         del data["slang"]
+        data |= origins_to_data(self.origins)
         data["version"] = PLAN_VERSION
         return _dump(data)
 
@@ -202,8 +209,13 @@ class GraphPlan:
             outputs=tuple(_output(o) for o in data["outputs"]),
             kernels=tuple(_kernel(k) for k in data["kernels"]),
             steps=tuple(_dispatch(s) for s in data["steps"]),
+            origins=origins_from_data(data),
             fingerprint=data["fingerprint"],
         )
+
+    def origins_of(self, step: Dispatch) -> tuple[Origin, ...]:
+        """The operators that a step computes, in the order of the graph."""
+        return tuple(self.origins[i] for i in step.origins)
 
     def expressions(self) -> tuple[str, ...]:
         """Every distinct size expression of the plan, in order of first use."""
@@ -243,6 +255,7 @@ def _dispatch(data: dict[str, Any]) -> Dispatch:
         operands=tuple(Operand(**o) for o in data["operands"]),
         reads=tuple(data["reads"]),
         writes=tuple(data["writes"]),
+        origins=tuple(data["origins"]),
     )
 
 
