@@ -8,6 +8,7 @@ VENV ?= .venv
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
 CONFORMANCE_ARGS ?=
+KERNELS_ARGS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -17,10 +18,10 @@ NATIVE_SOURCES := $(shell find runtime -type f 2>/dev/null)
 CPP_SOURCES := $(filter %.cpp %.hpp %.h,$(NATIVE_SOURCES))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test conformance lint format install system clean
+.PHONY: help demo test conformance bench-kernels lint format install system clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: install ## train a digit classifier on Vulkan (DEMO_ARGS="--epochs 5 …")
 	@$(BIN)/torchvk demo $(DEMO_ARGS)
@@ -30,6 +31,9 @@ test: install ## run all tests (PYTEST_ARGS="-k softmax …")
 
 conformance: install ## compare every operator of PyTorch with the CPU (CONFORMANCE_ARGS="--ops …")
 	@$(BIN)/python -m tests.conformance $(CONFORMANCE_ARGS)
+
+bench-kernels: install ## time kernels and training steps beside their peers (KERNELS_ARGS="--quick …")
+	@$(BIN)/python benchmarks/kernels.py --json build/kernels.json $(KERNELS_ARGS)
 
 lint: install ## check style and types: ruff, mypy, clang-format
 	@$(BIN)/ruff check .
