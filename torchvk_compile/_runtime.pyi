@@ -35,6 +35,9 @@ def physical_devices() -> list[DeviceProfile]:
     Opens the Vulkan instance on the first call. Raises ``vulkan_error`` without a loader or driver.
     """
 
+def required_features() -> list[str]:
+    """Every feature a device must have, in the words of ``DeviceProfile.missing``."""
+
 def device(
     index: int, pipeline_cache_path: str | None = None, torch_index: int | None = None
 ) -> Device:

@@ -50,9 +50,14 @@ def statistics() -> CacheStatistics:
     return _statistics
 
 
+def location() -> Path:
+    """The cache's root, which need not exist."""
+    return config.cache_dir or _default_directory()
+
+
 def directory() -> Path:
     """The cache's root, created if possible. It may be unwritable: the cache then does nothing."""
-    root = config.cache_dir or _default_directory()
+    root = location()
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -20,14 +20,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _parser().parse_args(arguments)
     try:
         _check_environment()
-        parsed.run(parsed)
+        return parsed.run(parsed)
     except UsageError as error:
         return _complain(parsed.command, error, status=2)
     except (TorchVKError, OSError) as error:
         return _complain(parsed.command, error, status=1)
     except KeyboardInterrupt:
         return 130
-    return 0
 
 
 def _check_environment() -> None:
@@ -49,8 +48,40 @@ def _parser() -> argparse.ArgumentParser:
         prog="torchvk", description="PyTorch on any GPU with a Vulkan driver."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_doctor(commands)
     _add_demo(commands)
     return parser
+
+
+def _add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "say whether this machine can train on Vulkan, and if not, why"
+    doctor = commands.add_parser(
+        "doctor",
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}. Exits with 1 if training cannot work.",
+    )
+    doctor.add_argument(
+        "--json",
+        type=Path,
+        nargs="?",
+        const=Path("-"),
+        metavar="FILE",
+        help="write everything as JSON to FILE; without FILE to stdout, in place of the report",
+    )
+    doctor.add_argument(
+        "--timeout",
+        type=_positive,
+        default=120,
+        metavar="SECONDS",
+        help="longest time for one check of the self-test (120)",
+    )
+    doctor.set_defaults(run=_run_doctor)
+
+
+def _run_doctor(parsed: argparse.Namespace) -> int:
+    from torchvk_compile.doctor import DoctorOptions, run
+
+    return run(DoctorOptions(json=parsed.json, timeout=parsed.timeout))
 
 
 def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -74,7 +105,7 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     demo.set_defaults(run=_run_demo)
 
 
-def _run_demo(parsed: argparse.Namespace) -> None:
+def _run_demo(parsed: argparse.Namespace) -> int:
     from torchvk_compile.demo import DemoOptions, run
 
     run(
@@ -87,6 +118,7 @@ def _run_demo(parsed: argparse.Namespace) -> None:
             dump_shaders=parsed.dump_shaders,
         )
     )
+    return 0
 
 
 def _positive(text: str) -> int:

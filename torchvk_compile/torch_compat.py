@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
+import os
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,6 +29,13 @@ def check_torch_version() -> None:
     if version < OLDEST_SUPPORTED:
         needed = ".".join(map(str, OLDEST_SUPPORTED))
         raise ImportError(f"TorchVK needs torch >= {needed}; installed is {torch.__version__}")
+
+
+def inductor_cache_directory() -> Path:
+    """Where Inductor keeps compiled graphs; the directory need not exist."""
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    return Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR") or default_cache_dir()).absolute()
 
 
 def inductor_settings() -> dict[str, Any]:

@@ -6,6 +6,7 @@
 
 #include "bindings.hpp"
 #include "device_profile.hpp"
+#include "features.hpp"
 
 namespace nb = nanobind;
 
@@ -90,6 +91,7 @@ void visit_fields(Visitor&& visit) {
 }  // namespace
 
 void bind_profile(nb::module_& module) {
+    module.def("required_features", &FeatureSet::required);
     auto profile = nb::class_<DeviceProfile>(module, "DeviceProfile");
     visit_fields([&](const char* name, auto member) {
         profile.def_prop_ro(

@@ -117,6 +117,17 @@ std::vector<const char*> FeatureSet::extensions_to_enable() const {
     return names;
 }
 
+std::vector<FeatureSet::Requirement> FeatureSet::requirements() const {
+    return {
+        {"buffer device addresses (bufferDeviceAddress)", vulkan12.bufferDeviceAddress},
+        {"timeline semaphores (timelineSemaphore)", vulkan12.timelineSemaphore},
+        {"scalar block layout (scalarBlockLayout)", vulkan12.scalarBlockLayout},
+        {"8-bit storage (storageBuffer8BitAccess)", vulkan12.storageBuffer8BitAccess},
+        {"16-bit storage (storageBuffer16BitAccess)", vulkan11.storageBuffer16BitAccess},
+        {"64-bit integers in shaders (shaderInt64)", core.features.shaderInt64},
+    };
+}
+
 std::vector<std::string> FeatureSet::missing() const {
     if (api_version < VK_API_VERSION_1_2) {
         return {"Vulkan 1.2 (the driver offers " +
@@ -124,16 +135,18 @@ std::vector<std::string> FeatureSet::missing() const {
                 std::to_string(VK_API_VERSION_MINOR(api_version)) + "; a newer driver may help)"};
     }
     std::vector<std::string> absent;
-    const auto require = [&](VkBool32 present, const char* name) {
-        if (!present) absent.emplace_back(name);
-    };
-    require(vulkan12.bufferDeviceAddress, "buffer device addresses (bufferDeviceAddress)");
-    require(vulkan12.timelineSemaphore, "timeline semaphores (timelineSemaphore)");
-    require(vulkan12.scalarBlockLayout, "scalar block layout (scalarBlockLayout)");
-    require(vulkan12.storageBuffer8BitAccess, "8-bit storage (storageBuffer8BitAccess)");
-    require(vulkan11.storageBuffer16BitAccess, "16-bit storage (storageBuffer16BitAccess)");
-    require(core.features.shaderInt64, "64-bit integers in shaders (shaderInt64)");
+    for (const Requirement& requirement : requirements()) {
+        if (!requirement.present) absent.emplace_back(requirement.name);
+    }
     return absent;
+}
+
+std::vector<std::string> FeatureSet::required() {
+    std::vector<std::string> names;
+    for (const Requirement& requirement : FeatureSet().requirements()) {
+        names.emplace_back(requirement.name);
+    }
+    return names;
 }
 
 }  // namespace torchvk

@@ -35,6 +35,9 @@ class FeatureSet {
     // Names of required features that are absent; empty means that the device can be used.
     std::vector<std::string> missing() const;
 
+    // Names of all required features, as `missing()` would report them.
+    static std::vector<std::string> required();
+
     uint32_t api_version = 0;
     VkPhysicalDeviceFeatures2 core{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, nullptr, {}};
     VkPhysicalDeviceVulkan11Features vulkan11{};
@@ -47,6 +50,15 @@ class FeatureSet {
     newer::Bfloat16Features bfloat16{};
 
   private:
+    struct Requirement {
+        const char* name;
+        VkBool32 present;
+    };
+
+    FeatureSet() = default;
+
+    std::vector<Requirement> requirements() const;
+
     template <typename Structure>
     void link(Structure& structure, VkStructureType type);
 

@@ -7,6 +7,7 @@ Forbidden: training or formatting details (training.py, report.py).
 from __future__ import annotations
 
 import copy
+import dataclasses
 import importlib.metadata
 import logging
 import platform
@@ -19,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import torchvk_compile
-from torchvk_compile import cache, config
+from torchvk_compile import cache, config, output
 from torchvk_compile.demo import digits, report
 from torchvk_compile.demo.training import Recipe, Trainer, TrainingRun, build_model, max_loss_gap
 from torchvk_compile.errors import UsageError, VulkanError
@@ -47,7 +48,7 @@ def run(options: DemoOptions) -> report.DemoResult:
     VulkanError if there is no device and ShaderCompileError if there is no Slang compiler.
     """
     if options.json is not None:
-        report.check_writable_file(options.json)
+        output.check_writable_file(options.json)
     data = digits.load(options.data)
     device = _chosen_device(options.device)
     default_epochs = next(n for name, n in _DEFAULT_EPOCHS.items() if data.name.startswith(name))
@@ -60,7 +61,7 @@ def run(options: DemoOptions) -> report.DemoResult:
         result = _train_and_measure(data, recipe, device, shaders)
     report.show(result, Console())
     if options.json is not None:
-        report.write_json(result, options.json)
+        output.write_json(dataclasses.asdict(result), options.json)
     return result
 
 
@@ -68,11 +69,11 @@ def _shader_directory(options: DemoOptions) -> Path:
     """Where the kernels can be read afterwards. One that was asked for must be writable."""
     chosen = options.dump_shaders or config.dump_shaders
     if chosen is not None:
-        report.check_writable_directory(chosen)
+        output.check_writable_directory(chosen)
         return chosen
     try:
         directory = cache.directory() / "demo-shaders"
-        report.check_writable_directory(directory)
+        output.check_writable_directory(directory)
     except UsageError:
         directory = Path(tempfile.mkdtemp(prefix="torchvk-demo-shaders-"))
     return directory

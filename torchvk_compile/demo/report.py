@@ -1,22 +1,15 @@
-"""What the demo found, as a table for people and as JSON for programs.
+"""What the demo found, as a table for people.
 
-In: `DemoResult`. Out: rich output; a JSON file that appears whole or not at all.
+In: `DemoResult`. Out: rich output.
 Forbidden: measuring anything.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import os
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-
-from torchvk_compile.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -77,44 +70,3 @@ def show(result: DemoResult, console: Console) -> None:
     console.print(table)
     console.print(f"Driver: {result.driver}", highlight=False)
     console.print(f"Shaders (Slang and SPIR-V): {result.shaders}", highlight=False, soft_wrap=True)
-
-
-def check_writable_file(path: Path) -> None:
-    """Raise UsageError now rather than lose a result later."""
-    if path.is_dir():
-        raise UsageError(f"cannot write {path}: it is a directory")
-    _probe(path.parent, path)
-
-
-def check_writable_directory(directory: Path) -> None:
-    """Create the directory if need be. Raise UsageError if files cannot be written into it."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot write {directory}: {error.strerror}") from None
-    _probe(directory, directory)
-
-
-def _probe(directory: Path, target: Path) -> None:
-    try:
-        with tempfile.TemporaryFile(dir=directory):
-            pass
-    except OSError as error:
-        raise UsageError(f"cannot write {target}: {error.strerror}") from None
-
-
-def write_json(result: DemoResult, path: Path) -> None:
-    """Write the result atomically."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(dataclasses.asdict(result), file, indent=2)
-            file.write("\n")
-        # mkstemp files are private; a result should be as readable as any new file.
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise

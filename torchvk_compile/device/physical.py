@@ -39,7 +39,7 @@ def profiles() -> list[DeviceProfile]:
     if _profiles is None:
         with _lock:
             if _profiles is None:
-                _profiles = _choose(_physical_devices(), config.device)
+                _profiles = choose(_physical_devices(), config.device)
     return _profiles
 
 
@@ -55,7 +55,7 @@ def profile(index: int = 0) -> DeviceProfile:
     """Profile of ``vk:<index>``; does not open the device. Raises VulkanError if there is none."""
     usable = profiles()
     if not usable:
-        raise VulkanError(_no_device(_physical_devices()))
+        raise VulkanError(no_device(_physical_devices()))
     if not 0 <= index < len(usable):
         names = ", ".join(f"vk:{i} {p.name}" for i, p in enumerate(usable))
         raise VulkanError(f"there is no device vk:{index}; this machine has {names}")
@@ -162,7 +162,12 @@ def _pipeline_cache_path(chosen: DeviceProfile) -> str | None:
     return str(path)
 
 
-def _choose(found: list[DeviceProfile], wanted: str | None) -> list[DeviceProfile]:
+def choose(found: list[DeviceProfile], wanted: str | None) -> list[DeviceProfile]:
+    """The devices that become ``vk:0``, ``vk:1``, … when `wanted` is the setting ``device``.
+
+    Raises:
+        VulkanError: `wanted` names no usable device.
+    """
     if wanted is None:
         return [p for p in found if not p.missing and not p.null_hardware]
     if wanted.isdigit():
@@ -178,7 +183,8 @@ def _choose(found: list[DeviceProfile], wanted: str | None) -> list[DeviceProfil
     raise VulkanError(f"TORCHVK_DEVICE={wanted!r} selects {_verdict(matches[0])}")
 
 
-def _no_device(found: list[DeviceProfile]) -> str:
+def no_device(found: list[DeviceProfile]) -> str:
+    """Why there is no usable device among those that Vulkan lists, and what to do about it."""
     if not found:
         return (
             "no Vulkan device was found. Install your GPU's driver; without a GPU, Mesa's software "

@@ -23,6 +23,19 @@ class SlangExecutable:
 
     path: Path
 
+    @property
+    def version(self) -> str:
+        """The release, as in ``2026.14.1``. Raises SlangFailure if the program does not run."""
+        try:
+            done = subprocess.run(
+                [str(self.path), "-v"], capture_output=True, text=True, timeout=60, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise SlangFailure(f"{self.path} could not be run: {error}") from error
+        if done.returncode != 0:
+            raise SlangFailure(f"{self.path} exited with status {done.returncode}")
+        return f"{done.stdout}{done.stderr}".strip()
+
     def compile(self, source: str, options: Sequence[str], name: str) -> bytes:
         """Compile one module with all its entry points to SPIR-V. Raises SlangFailure."""
         with tempfile.TemporaryDirectory(prefix="torchvk-slang-") as directory:
