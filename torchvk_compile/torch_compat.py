@@ -165,10 +165,11 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     """
     from torch._inductor.decomposition import select_decomp_table
 
+    from torchvk_compile.lowering.decompositions import DECOMPOSITIONS
+
     table = _Decompositions(select_decomp_table())
     table.pop(torch.ops.aten.addmm.default, None)
-    # The gradient of a step function is a tensor without memory, which only ATen's CPU and CUDA know.
-    table[torch.ops.aten._efficientzerotensor.default] = torch.zeros
+    table.update(DECOMPOSITIONS)
     return table
 
 

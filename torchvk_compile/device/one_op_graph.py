@@ -30,6 +30,7 @@ from torch.utils import _pytree as pytree
 from torchvk_compile import torch_compat
 from torchvk_compile.device import rewrites
 from torchvk_compile.device.operators import OperatorInfo
+from torchvk_compile.lowering.decompositions import DECOMPOSITIONS
 
 _aten = torch.ops.aten
 
@@ -150,7 +151,7 @@ def trace(
 
 
 def result_geometry(call: Call) -> tuple[list[torch.dtype], list[tuple[int, ...]]] | None:
-    """Have torch's own shape functions check a call.
+    """Have torch's own shape functions check a call, or our formula where we have one.
 
     Returns:
         Dtypes of all results, and shapes of the written arguments afterwards; None if torch cannot
@@ -167,7 +168,11 @@ def result_geometry(call: Call) -> tuple[list[torch.dtype], list[tuple[int, ...]
         kwargs["device"] = torch.device("meta")
     try:
         with torch.no_grad():
-            results = rewrites.plain_call(call.op, args, kwargs)
+            formula = DECOMPOSITIONS.get(call.op)
+            if formula is not None:
+                results = formula(*args, **kwargs)
+            else:
+                results = rewrites.plain_call(call.op, args, kwargs)
     except NotImplementedError:
         return None
     tensors = [leaf for leaf in pytree.tree_leaves(results) if isinstance(leaf, torch.Tensor)]

@@ -1,0 +1,162 @@
+"""Operators that eager PyTorch writes as one kernel on GPUs, as formulas of operators with lowerings.
+
+In: arguments of ATen operators, as tensors. Out: their results. Forbidden: device work; anything but tracing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+
+aten = torch.ops.aten
+
+_MaybeTensor: TypeAlias = torch.Tensor | None
+
+
+def _accumulated(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The tensors in the precision in which gates are computed: float32 for 16-bit floats."""
+    half = (torch.float16, torch.bfloat16)
+    return tuple(t.float() if t.dtype in half else t for t in tensors)
+
+
+def _gates(
+    input_gates: torch.Tensor, hidden_gates: torch.Tensor, biases: tuple[_MaybeTensor, _MaybeTensor]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    given, hidden = _accumulated(input_gates, hidden_gates)
+    for_given, for_hidden = biases
+    if for_given is not None and for_hidden is not None:
+        given, hidden = given + for_given, hidden + for_hidden
+    return given, hidden
+
+
+# LSTM: gates stand in the order i, f, g, o ------------------------------------------------------------------
+
+
+def lstm_cell(
+    input_gates: torch.Tensor,
+    hidden_gates: torch.Tensor,
+    cx: torch.Tensor,
+    input_bias: _MaybeTensor = None,
+    hidden_bias: _MaybeTensor = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """One step of an LSTM (formulas: torch.nn.LSTM).
+
+    Args:
+        input_gates, hidden_gates: ``[B, 4H]``, the two products with the weights.
+        cx: cell state, ``[B, H]``.
+        input_bias, hidden_bias: ``[4H]``.
+
+    Returns:
+        Hidden state and cell state, ``[B, H]``, and the activated gates, ``[B, 4H]``, for the backward pass.
+    """
+    given, hidden = _gates(input_gates, hidden_gates, (input_bias, hidden_bias))
+    i, f, g, o = (given + hidden).chunk(4, 1)
+    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+    cy = f * cx + i * g
+    hy = o * cy.tanh()
+    gates = torch.cat([i, f, g, o], 1)
+    return hy.to(cx.dtype), cy.to(cx.dtype), gates.to(cx.dtype)
+
+
+def lstm_cell_backward(
+    grad_hy: _MaybeTensor,
+    grad_cy: _MaybeTensor,
+    cx: torch.Tensor,
+    cy: torch.Tensor,
+    workspace: torch.Tensor,
+    has_bias: bool,
+) -> tuple[torch.Tensor, torch.Tensor, _MaybeTensor]:
+    """Gradients of `lstm_cell`: of the gates before activation, of the cell state, of either bias."""
+    i, f, g, o = _accumulated(*workspace.chunk(4, 1))
+    before, after = _accumulated(cx, cy)
+    zeros = torch.zeros_like(after)
+    from_hidden = zeros if grad_hy is None else grad_hy
+    from_cell = zeros if grad_cy is None else grad_cy
+    bent = after.tanh()
+    cell = from_hidden * o * (1 - bent * bent) + from_cell
+    gates = [
+        cell * g * (i * (1 - i)),
+        cell * before * (f * (1 - f)),
+        cell * i * (1 - g * g),
+        from_hidden * bent * (o * (1 - o)),
+    ]
+    grad_gates = torch.cat(gates, 1)
+    grad_bias = grad_gates.sum(0).to(workspace.dtype) if has_bias else None
+    return grad_gates.to(workspace.dtype), (cell * f).to(cx.dtype), grad_bias
+
+
+# GRU: gates stand in the order r, z, n ----------------------------------------------------------------------
+
+
+def gru_cell(
+    input_gates: torch.Tensor,
+    hidden_gates: torch.Tensor,
+    hx: torch.Tensor,
+    input_bias: _MaybeTensor = None,
+    hidden_bias: _MaybeTensor = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One step of a GRU (formulas: torch.nn.GRU).
+
+    Args:
+        input_gates, hidden_gates: ``[B, 3H]``, the two products with the weights.
+        hx: hidden state, ``[B, H]``.
+        input_bias, hidden_bias: ``[3H]``.
+
+    Returns:
+        Hidden state, ``[B, H]``, and what the backward pass needs, ``[B, 5H]``: r, z, n, the hidden state before,
+        and the hidden half of n before its reset gate.
+    """
+    given, hidden = _gates(input_gates, hidden_gates, (input_bias, hidden_bias))
+    given_r, given_z, given_n = given.chunk(3, 1)
+    hidden_r, hidden_z, hidden_n = hidden.chunk(3, 1)
+    r, z = (given_r + hidden_r).sigmoid(), (given_z + hidden_z).sigmoid()
+    n = (given_n + r * hidden_n).tanh()
+    (before,) = _accumulated(hx)
+    workspace = torch.cat([r, z, n, before, hidden_n], 1)
+    return (n + z * (before - n)).to(hx.dtype), workspace.to(hx.dtype)
+
+
+def gru_cell_backward(
+    grad_hy: torch.Tensor, workspace: torch.Tensor, has_bias: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, _MaybeTensor, _MaybeTensor]:
+    """Gradients of `gru_cell`: of both products, of the hidden state, of both biases."""
+    r, z, n, before, hidden_n = _accumulated(*workspace.chunk(5, 1))
+    (grad,) = _accumulated(grad_hy)
+    grad_n = grad * (1 - z) * (1 - n * n)
+    grad_z = grad * (before - n) * (z * (1 - z))
+    grad_r = grad_n * hidden_n * (r * (1 - r))
+    given = torch.cat([grad_r, grad_z, grad_n], 1)
+    hidden = torch.cat([grad_r, grad_z, grad_n * r], 1)
+    dtype = workspace.dtype
+    biases = (given.sum(0).to(dtype), hidden.sum(0).to(dtype)) if has_bias else (None, None)
+    return given.to(dtype), hidden.to(dtype), (grad * z).to(dtype), *biases
+
+
+# Weight normalisation ---------------------------------------------------------------------------------------
+
+
+def weight_norm_backward(
+    grad_w: torch.Tensor, v: torch.Tensor, g: torch.Tensor, norms: torch.Tensor, dim: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gradients of ``w = v * (g / norms)`` for `v` and `g`, where `norms` are those of `v` along all but `dim`.
+
+    Source: Salimans and Kingma, 2016, "Weight Normalization", equation 3.
+    """
+    grad, direction, length, size = _accumulated(grad_w, v, g, norms)
+    others = [d for d in range(v.dim()) if d != dim % v.dim()]
+    along = (grad * direction).sum(others, keepdim=True)
+    grad_v = length / size * (grad - direction * (along / (size * size)))
+    return grad_v.to(v.dtype), (along / size).to(g.dtype)
+
+
+DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
+    # The gradient of a step function is a tensor without memory, which only ATen's CPU and CUDA know.
+    aten._efficientzerotensor.default: torch.zeros,
+    aten._thnn_fused_lstm_cell.default: lstm_cell,
+    aten._thnn_fused_lstm_cell_backward_impl.default: lstm_cell_backward,
+    aten._thnn_fused_gru_cell.default: gru_cell,
+    aten._thnn_fused_gru_cell_backward.default: gru_cell_backward,
+    aten._weight_norm_interface_backward.default: weight_norm_backward,
+}
