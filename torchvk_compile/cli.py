@@ -100,6 +100,12 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     demo.add_argument("--device", default="vk", help="vk, or vk:1 for the second GPU, …")
     demo.add_argument("--json", type=Path, metavar="FILE", help="write the results there, too")
     demo.add_argument(
+        "--audit",
+        type=Path,
+        metavar="FILE",
+        help="write what ran where there, with the source lines, and a certificate (JSON)",
+    )
+    demo.add_argument(
         "--dump-shaders", type=Path, metavar="DIR", help="keep the generated Slang and SPIR-V there"
     )
     demo.set_defaults(run=_run_demo)
@@ -115,6 +121,7 @@ def _run_demo(parsed: argparse.Namespace) -> int:
             batch_size=parsed.batch_size,
             device=parsed.device,
             json=parsed.json,
+            audit=parsed.audit,
             dump_shaders=parsed.dump_shaders,
         )
     )

@@ -77,6 +77,10 @@ class ShaderCompileError(TorchVKError, RuntimeError):
         super().__init__("\n".join(lines))
 
 
+class NotGpuOnlyError(TorchVKError, RuntimeError):
+    """An audit cannot certify that everything ran on the GPU: something ran on the CPU."""
+
+
 class UsageError(TorchVKError, ValueError):
     """A command was given something it cannot use: a missing directory, an unknown device."""
 

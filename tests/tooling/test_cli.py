@@ -46,7 +46,7 @@ def test_corrupt_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "t10k-images-idx3-ubyte is not an IDX file" in line
 
 
-@pytest.mark.parametrize("option", ["--json", "--dump-shaders"])
+@pytest.mark.parametrize("option", ["--json", "--audit", "--dump-shaders"])
 def test_unwritable_outputs_are_refused_before_training(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,7 +111,9 @@ def test_demo_trains_on_the_device_and_writes_its_result(
     vk: torch.device, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "out.json"
+    audit = tmp_path / "audit.json"
     arguments = ["--epochs", "2", "--json", str(target), "--dump-shaders", str(tmp_path / "slang")]
+    arguments += ["--audit", str(audit)]
     assert cli.main(["demo", *arguments]) == 0
     result = json.loads(target.read_text())
     assert result["test_accuracy"] > 0.7
@@ -122,6 +124,9 @@ def test_demo_trains_on_the_device_and_writes_its_result(
     assert result["submissions_per_graph_call"] == 1
     assert set(result["step_ms"]) == {"compiled", "vk_eager", "cpu_eager"}
     assert list((tmp_path / "slang").glob("*.slang"))
+    certificate = json.loads(audit.read_text())["certificate"]
+    assert certificate["gpu_only"] is True
+    assert certificate["devices"][0]["name"] == result["device"]
     output = capsys.readouterr().out
     assert "test accuracy" in output
     assert str(tmp_path / "slang") in output.replace("\n", "")

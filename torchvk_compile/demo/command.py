@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import importlib.metadata
 import logging
-import platform
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -21,10 +20,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import torchvk_compile
 from torchvk_compile import cache, config, output
+from torchvk_compile.audit.session import Audit
 from torchvk_compile.demo import digits, report
 from torchvk_compile.demo.training import Recipe, Trainer, TrainingRun, build_model, max_loss_gap
-from torchvk_compile.errors import UsageError, VulkanError
+from torchvk_compile.errors import NotGpuOnlyError, UsageError, VulkanError
 from torchvk_compile.shaders import find_compiler
+from torchvk_compile.versions import versions
 
 _DEFAULT_EPOCHS = {"scikit-learn": 15, "MNIST": 3}
 
@@ -38,6 +39,7 @@ class DemoOptions:
     batch_size: int = 64
     device: str = "vk"
     json: Path | None = None
+    audit: Path | None = None
     dump_shaders: Path | None = None
 
 
@@ -47,8 +49,9 @@ def run(options: DemoOptions) -> report.DemoResult:
     Before any training it raises UsageError or CorruptDataError if an argument is no good,
     VulkanError if there is no device and ShaderCompileError if there is no Slang compiler.
     """
-    if options.json is not None:
-        output.check_writable_file(options.json)
+    for file in (options.json, options.audit):
+        if file is not None:
+            output.check_writable_file(file)
     data = digits.load(options.data)
     device = _chosen_device(options.device)
     default_epochs = next(n for name, n in _DEFAULT_EPOCHS.items() if data.name.startswith(name))
@@ -58,8 +61,10 @@ def run(options: DemoOptions) -> report.DemoResult:
     # Dynamo warns that it ignores the profiler mark inside every optimizer's step.
     torch._logging.set_logs(dynamo=logging.ERROR)
     with config.patch(dump_shaders=shaders):
-        result = _train_and_measure(data, recipe, device, shaders)
+        result, audit = _train_and_measure(data, recipe, device, shaders)
     report.show(result, Console())
+    if options.audit is not None:
+        output.write_json(_audit_data(audit), options.audit)
     if options.json is not None:
         output.write_json(dataclasses.asdict(result), options.json)
     return result
@@ -81,7 +86,7 @@ def _shader_directory(options: DemoOptions) -> Path:
 
 def _train_and_measure(
     data: digits.DigitData, recipe: Recipe, device: torch.device, shaders: Path
-) -> report.DemoResult:
+) -> tuple[report.DemoResult, Audit]:
     model = build_model(data.train_images.shape[1], recipe)
     compiled = Trainer(copy.deepcopy(model).to(device), recipe, backend="torchvk")
     eager = Trainer(copy.deepcopy(model).to(device), recipe, backend=None)
@@ -101,10 +106,10 @@ def _train_and_measure(
     cost = compiled.step_cost(data, steps=10)
     properties = torch.vk.get_device_properties(device)
     steady_epoch_seconds = step_ms["compiled"] / 1e3 * len(run.losses) / recipe.epochs
-    return report.DemoResult(
+    result = report.DemoResult(
         device=torch.vk.get_device_name(device),
         driver=f"{properties.driver_name} {properties.driver_info}",
-        versions=_versions(),
+        versions=versions(),
         data=data.name,
         epochs=recipe.epochs,
         batch_size=recipe.batch_size,
@@ -123,6 +128,18 @@ def _train_and_measure(
         peak_memory_bytes=peak_memory_bytes,
         shaders=str(shaders.absolute()),
     )
+    return result, audit
+
+
+def _audit_data(audit: Audit) -> dict[str, Any]:
+    """The audit of the compiled training, with its certificate or the reason why there is none."""
+    data: dict[str, Any] = {"audit": audit.to_dict()}
+    try:
+        data["certificate"] = audit.certificate().to_dict()
+    except NotGpuOnlyError as error:
+        data["certificate"] = None
+        data["refused"] = str(error)
+    return data
 
 
 def _train(
@@ -163,14 +180,3 @@ def _chosen_device(text: str) -> torch.device:
     if device.type != "vk" or (device.index or 0) >= count:
         raise UsageError(f"--device {text}: not a Vulkan device of this machine; there is {names}")
     return torch.device("vk", device.index or 0)
-
-
-def _versions() -> dict[str, str]:
-    packages = ("torch", "torchvk-compile", "slangtorch")
-    versions = {"python": platform.python_version()}
-    for package in packages:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            versions[package] = "not installed"
-    return versions

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from torchvk_compile.audit import events
 from torchvk_compile.device import eager, physical, tensors
 
 _aten = torch.ops.aten
@@ -44,6 +45,8 @@ def _fill(
     if count is None:
         return eager.run(op, (target, *operands), {})
     if count:
+        if events.listeners:
+            events.transferred("fill", count * target.itemsize)
         device = physical.runtime_device(target.device.index)
         device.fill(target.data_ptr(), count * target.itemsize, pattern)
     return target

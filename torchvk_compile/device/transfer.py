@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
+from torchvk_compile.audit import events
 from torchvk_compile.device import eager, physical, tensors
 
 _aten = torch.ops.aten
@@ -86,6 +87,8 @@ def to_host(source: torch.Tensor) -> torch.Tensor:
 
 def _fetch(source: torch.Tensor, host_address: int, nbytes: int) -> None:
     if nbytes:
+        if events.listeners:
+            events.transferred("download", nbytes)
         physical.runtime_device(source.device.index).download(
             source.data_ptr(), host_address, nbytes
         )
@@ -116,6 +119,8 @@ def _upload(target: torch.Tensor, source: torch.Tensor) -> None:
         )
         source = staged.copy_(source)
     nbytes = source.numel() * source.itemsize
+    if events.listeners:
+        events.transferred("upload", nbytes)
     physical.runtime_device(index).upload(target.data_ptr(), source.data_ptr(), nbytes)
 
 
@@ -125,9 +130,11 @@ def _copy_on_device(target: torch.Tensor, source: torch.Tensor) -> None:
             return
         count = tensors.dense_elements(target)
         if count is not None:
-            physical.runtime_device(target.device.index).copy(
-                target.data_ptr(), source.data_ptr(), count * target.itemsize
-            )
+            nbytes = count * target.itemsize
+            if events.listeners:
+                events.transferred("copy", nbytes)
+            device = physical.runtime_device(target.device.index)
+            device.copy(target.data_ptr(), source.data_ptr(), nbytes)
             return
     eager.run(_aten.copy_.default, (target, source), {})
 

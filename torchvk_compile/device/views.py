@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from torchvk_compile.audit import events
 from torchvk_compile.device import physical, tensors
 
 _aten = torch.ops.aten
@@ -90,6 +91,8 @@ def _grown(tensor: torch.Tensor, nbytes: int) -> torch.UntypedStorage:
     old = tensor.untyped_storage()
     new = tensors.empty((nbytes,), (1,), torch.uint8, index).untyped_storage()
     if old.nbytes():
+        if events.listeners:
+            events.transferred("copy", old.nbytes())
         physical.runtime_device(index).copy(new.data_ptr(), old.data_ptr(), old.nbytes())
     return new
 

@@ -32,6 +32,7 @@ class Printer:
         self._heading("Software")
         versions = dict(software.versions)
         release = versions.pop("torch")
+        versions.pop("slang")  # stands with its place below
         supported = software.torch_error or f"supported: {software.torch_range}"
         self._row("torch", f"{release} ({supported})")
         for name, version in versions.items():

@@ -6,20 +6,15 @@ Forbidden: compiling anything; creating or deleting cache entries.
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-import platform
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from torchvk_compile import cache, torch_compat
 from torchvk_compile.errors import ShaderCompileError
-from torchvk_compile.shaders import find_compiler
-from torchvk_compile.shaders.executable import SlangExecutable
-from torchvk_compile.shaders.library import SlangFailure, SlangLibrary, SlangLibraryUnusable
+from torchvk_compile.shaders import find_compiler, load_compiler
+from torchvk_compile.versions import versions
 
 _ORIGINS = {
     "wheel": "the slangtorch package",
@@ -80,36 +75,13 @@ def look() -> Software:
     )
 
 
-def versions() -> dict[str, str]:
-    """Versions of Python and of the packages whose versions matter, and the operating system."""
-    found = {"python": platform.python_version(), "torch": str(torch.__version__)}
-    for package in ("torchvk-compile", "slangtorch"):
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    found["system"] = f"{platform.system()} {platform.release()} {platform.machine()}"
-    return found
-
-
 def _slang() -> SlangStatus:
+    path = origin = ""
     try:
         compiler = find_compiler()
+        path, origin = str(compiler.library or compiler.executable), _ORIGINS[compiler.origin]
+        return SlangStatus(load_compiler(compiler).version, path, origin, "")
     except ShaderCompileError as error:
-        return SlangStatus("", "", "", str(error))
-    origin = _ORIGINS[compiler.origin]
-    path = str(compiler.library or compiler.executable)
-    if compiler.library is not None:
-        try:
-            return SlangStatus(SlangLibrary(compiler.library).version, path, origin, "")
-        except SlangLibraryUnusable as error:
-            if compiler.executable is None:
-                return SlangStatus("", path, origin, f"the library cannot be used: {error}")
-    assert compiler.executable is not None
-    path = str(compiler.executable)
-    try:
-        return SlangStatus(SlangExecutable(compiler.executable).version, path, origin, "")
-    except SlangFailure as error:
         return SlangStatus("", path, origin, str(error))
 
 

@@ -7,6 +7,7 @@ Forbidden: changing the plan, waiting for the device.
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 import struct
 import weakref
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchvk_compile import shaders
+from torchvk_compile.audit import events
 from torchvk_compile.plan.graph_plan import (
     ArenaBuffer,
     GraphPlan,
@@ -59,6 +61,9 @@ class CompiledPlan:
         plan: what to run.
         device_index: of the vk device.
 
+    Attributes:
+        shader_digest: SHA-256 of the module's SPIR-V, in hexadecimal.
+
     Raises:
         ShaderCompileError: when the Slang compiler rejects the module.
         VulkanError: when the driver rejects a pipeline.
@@ -72,6 +77,7 @@ class CompiledPlan:
         self._device = runtime_device(device_index)
         self._tensor_from_capsule = tensor_from_capsule
         self._slots = _Slots(plan)
+        self.shader_digest = ""
         self._aligned = self._build(plan.slang)
         self._unaligned: Any = None
         self._bind = functools.lru_cache(maxsize=64)(self._slots.bind)
@@ -109,6 +115,8 @@ class CompiledPlan:
         values = self._static_values if self._static_values is not None else self._bind(symbols)
         if scalars:
             values = values + [encode(s) for encode, s in zip(self._encoders, scalars, strict=True)]
+        if events.listeners:
+            events.plan_ran(self)
         return [
             self._tensor_from_capsule(capsule) for capsule in runtime_plan.run(addresses, values)
         ]
@@ -119,9 +127,10 @@ class CompiledPlan:
         return self._unaligned
 
     def _build(self, slang: str) -> Any:
-        spec = _runtime_spec(
-            self.plan, self._slots, self._spirv(slang), self._device.register_assert
-        )
+        spirv = self._spirv(slang)
+        if not self.shader_digest:
+            self.shader_digest = hashlib.sha256(spirv).hexdigest()
+        spec = _runtime_spec(self.plan, self._slots, spirv, self._device.register_assert)
         return self._device.build_plan(spec)
 
     def _spirv(self, slang: str) -> bytes:

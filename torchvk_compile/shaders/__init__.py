@@ -6,6 +6,6 @@ Forbidden: knowing what a kernel computes; touching torch or the Vulkan device.
 """
 
 from torchvk_compile.shaders.location import SlangCompiler, find_compiler, template_root
-from torchvk_compile.shaders.module import compile_module
+from torchvk_compile.shaders.module import compile_module, load_compiler
 
-__all__ = ["SlangCompiler", "compile_module", "find_compiler", "template_root"]
+__all__ = ["SlangCompiler", "compile_module", "find_compiler", "load_compiler", "template_root"]

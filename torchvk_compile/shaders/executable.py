@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from torchvk_compile.errors import ShaderCompileError
 from torchvk_compile.shaders.library import SlangFailure
 
 _TIMEOUT_SECONDS = 600
@@ -25,15 +26,14 @@ class SlangExecutable:
 
     @property
     def version(self) -> str:
-        """The release, as in ``2026.14.1``. Raises SlangFailure if the program does not run."""
+        """The release, as in ``2026.14.1``. Raises ShaderCompileError if it does not run."""
         try:
             done = subprocess.run(
                 [str(self.path), "-v"], capture_output=True, text=True, timeout=60, check=False
             )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise SlangFailure(f"{self.path} could not be run: {error}") from error
-        if done.returncode != 0:
-            raise SlangFailure(f"{self.path} exited with status {done.returncode}")
+            done.check_returncode()
+        except (OSError, subprocess.SubprocessError) as error:
+            raise ShaderCompileError(f"{self.path} could not be run: {error}") from error
         return f"{done.stdout}{done.stderr}".strip()
 
     def compile(self, source: str, options: Sequence[str], name: str) -> bytes:

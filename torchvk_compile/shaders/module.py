@@ -83,7 +83,7 @@ def compile_module(
 
 def _compile(compiler: SlangCompiler, source: str, modules: dict[str, str], name: str) -> bytes:
     try:
-        slang = _slang(compiler)
+        slang = load_compiler(compiler)
         includes = include_options(modules, _library_directory(), slang, compiler.identity)
         binary = slang.compile(source, [*_OPTIONS, *includes], name)
         return spirv.without_source_language(binary)
@@ -96,14 +96,17 @@ def _compile(compiler: SlangCompiler, source: str, modules: dict[str, str], name
 
 
 @functools.cache
-def _slang(compiler: SlangCompiler) -> SlangLibrary | SlangExecutable:
-    """The compiler ready for use: its library if that can be loaded, else its executable."""
+def load_compiler(compiler: SlangCompiler) -> SlangLibrary | SlangExecutable:
+    """The compiler ready for use: its library if that can be loaded, else its executable.
+
+    Raises ShaderCompileError if neither works.
+    """
     if compiler.library is not None:
         try:
             return SlangLibrary(compiler.library)
         except SlangLibraryUnusable as error:
             if compiler.executable is None:
-                raise SlangFailure(str(error)) from error
+                raise ShaderCompileError(f"the Slang compiler cannot be used: {error}") from error
             logger().warning("slang: using %s, because %s", compiler.executable, error)
     assert compiler.executable is not None
     return SlangExecutable(compiler.executable)
