@@ -49,7 +49,7 @@ def test_json_round_trip() -> None:
 
 
 def test_a_plan_of_another_version_is_refused() -> None:
-    text = _plan().to_json().replace('"version": 2', '"version": 0')
+    text = _plan().to_json().replace('"version": 3', '"version": 0')
     with pytest.raises(ValueError, match="another version"):
         GraphPlan.from_json(text, "")
 

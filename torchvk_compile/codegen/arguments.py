@@ -100,6 +100,14 @@ class ArgumentCollector:
         names.update(self._inplace_names())
         return tuple(names)
 
+    def aliases(self) -> dict[str, str]:
+        """The name in `reads` and `writes` of buffers that are overwritten in place or mutated under another name."""
+        names = dict(V.graph.scheduler.mutation_real_name)
+        for buffer in self._kernel.args.inplace_buffers.values():
+            if not isinstance(buffer, RemovedArg):
+                names |= dict.fromkeys(buffer.other_names, buffer.other_names[-1])
+        return names
+
     def _inplace_names(self) -> list[str]:
         return [
             buffer.other_names[-1]

@@ -132,6 +132,11 @@ class PatchKernel(TemplateKernel):
         )
         self._source, self._weights, self._product, self._config = source, weights, product, config
 
+    def product_flops(self) -> sympy.Expr:
+        product = self._product
+        taps = math.prod(axis.taps for axis in product.axes)
+        return 2 * product.pixels * product.groups * product.outputs * product.channels * taps
+
     def shell_values(self) -> dict[str, Any]:
         product, config = self._product, self._config
         outputs, pixels = sympy.Integer(product.outputs), product.pixels

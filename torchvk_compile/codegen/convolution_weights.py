@@ -96,6 +96,10 @@ class WeightGradientKernel(TemplateKernel):
         )
         self._narrow, self._wide, self._product, self._config = narrow, wide, product, config
 
+    def product_flops(self) -> sympy.Expr:
+        product = self._product
+        return 2 * sympy_product(product.output_size) * product.batch * product.image
+
     def shell_values(self) -> dict[str, Any]:
         product, config = self._product, self._config
         columns = product.channels * product.taps

@@ -12,6 +12,7 @@ from typing import Any
 import sympy
 import torch
 from torch._inductor import ir
+from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import CeilDiv
 
@@ -91,6 +92,9 @@ class GemmKernel(TemplateKernel):
         self._a, self._b, self._config = a, b, config
         if not panel:
             self.require("torchvk_gemm")
+
+    def product_flops(self) -> sympy.Expr:
+        return 2 * sympy_product(self._a.get_size()) * self._b.get_size()[-1]
 
     def shell_values(self) -> dict[str, Any]:
         config = self._config

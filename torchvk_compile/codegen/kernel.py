@@ -22,6 +22,7 @@ from torch.utils._sympy.symbol import SymT, free_symbol_is_type, symbol_is_type
 
 from torchvk_compile.codegen import layout
 from torchvk_compile.codegen.arguments import ArgumentCollector
+from torchvk_compile.codegen.costs import Cost, cost_of_kernel
 from torchvk_compile.codegen.device_profile import current_profile
 from torchvk_compile.codegen.dtypes import (
     compute_dtype,
@@ -92,6 +93,7 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         self.collector = ArgumentCollector(self)
         self.modules: set[str] = {"torchvk_memory"}
         self.origins: frozenset[torch.fx.Node] = frozenset()
+        self.cost = Cost()
         self.helpers = IndentedBuffer()
         self.prefix = IndentedBuffer()
         self.lane_indexing = IndentedBuffer()
@@ -514,6 +516,14 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
             numel, layout.GRID_ROW * self._rows_per_group()
         )
 
+    def attribute_to(self, nodes: Sequence[Any]) -> None:
+        """Note what the dispatch computes and costs, from the scheduler nodes the body was generated from."""
+        collector = self.collector
+        self.origins = frozenset().union(*(node.node.origins for node in nodes))
+        self.cost = cost_of_kernel(
+            nodes, collector.reads(), collector.writes(), collector.aliases()
+        )
+
     def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
         """Put the dispatch of this kernel into the wrapper."""
         V.graph.wrapper_code.writeline(
@@ -525,6 +535,7 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
                 reads=self.collector.reads(),
                 writes=self.collector.writes(),
                 origins=self.origins,
+                cost=self.cost,
             )
         )
 

@@ -20,6 +20,7 @@ from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
 
 from torchvk_compile.codegen.arguments import ERRORS
+from torchvk_compile.codegen.costs import Cost, bytes_of_nodes
 from torchvk_compile.codegen.dtypes import storage_type
 from torchvk_compile.codegen.kernel import grid
 from torchvk_compile.codegen.lines import BoundOperand, DispatchLine
@@ -112,6 +113,7 @@ class Launch(ir.ExternKernelOut):
                 reads=tuple(dict.fromkeys(node.get_name() for node in self.inputs)),
                 writes=(self.get_name(),),
                 origins=frozenset(self.origins),
+                cost=Cost(bytes_of_nodes(self.inputs), bytes_of_nodes([self])),
             )
         )
 

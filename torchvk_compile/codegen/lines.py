@@ -12,6 +12,8 @@ import sympy
 import torch
 from torch._inductor.codegen.wrapper import WrapperLine
 
+from torchvk_compile.codegen.costs import FREE, Cost
+
 if TYPE_CHECKING:
     from torch._inductor.utils import IndentedBuffer
 
@@ -41,6 +43,7 @@ class DispatchLine(WrapperLine):
 
     Attributes:
         origins: FX nodes it computes, in any order.
+        cost: what it moves and computes.
     """
 
     wrapper: Any
@@ -50,6 +53,7 @@ class DispatchLine(WrapperLine):
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     origins: frozenset[torch.fx.Node] = frozenset()
+    cost: Cost = FREE
 
     def codegen(self, code: IndentedBuffer) -> None:
         raise AssertionError("dispatches are written as part of a plan")

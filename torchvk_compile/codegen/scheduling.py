@@ -81,7 +81,7 @@ class VulkanScheduling(SIMDScheduling):
         """
         wrapper = V.graph.wrapper_code
         nodes = [node for node in node_schedule if hasattr(node, "node")]
-        kernel.origins = frozenset().union(*(node.node.origins for node in nodes))
+        kernel.attribute_to(nodes)
         if src_code in wrapper.src_to_kernel:
             return wrapper.src_to_kernel[src_code]
         ops = get_fused_kernel_name(nodes, "original_aten").removeprefix("fused_")

@@ -303,6 +303,9 @@ class _Segment:
             reads=self._roots(line.reads),
             writes=self._roots(line.writes),
             origins=tuple(i for i, node in enumerate(nodes) if node in line.origins),
+            read_bytes=sizes.size(line.cost.read_bytes),
+            written_bytes=sizes.size(line.cost.written_bytes),
+            flops=sizes.size(line.cost.flops),
         )
 
     def _roots(self, names: Iterable[str]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ subclass and its shell do).
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -83,6 +84,10 @@ class TemplateKernel(SlangKernel):
         """Values for the shell's Jinja variables; may ask for arguments (see `argument`)."""
         raise NotImplementedError
 
+    def product_flops(self) -> sympy.Expr:
+        """Floating-point operations of the shell, without what is fused behind it."""
+        raise NotImplementedError
+
     # What the shell can ask for ------------------------------------------------------------------
 
     def argument(self, name: str, size: sympy.Expr) -> str:
@@ -106,6 +111,12 @@ class TemplateKernel(SlangKernel):
         with V.set_kernel_handler(self):
             return self._render()
 
+    def attribute_to(self, nodes: Sequence[Any]) -> None:
+        super().attribute_to(nodes)
+        if self._accumulator.is_floating_point:
+            flops = self.cost.flops + self.product_flops()
+            self.cost = dataclasses.replace(self.cost, flops=flops)
+
     def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
         """Put the dispatch of this kernel into the wrapper."""
         V.graph.wrapper_code.writeline(
@@ -117,6 +128,7 @@ class TemplateKernel(SlangKernel):
                 reads=self.collector.reads(),
                 writes=self.collector.writes(),
                 origins=self.origins,
+                cost=self.cost,
             )
         )
 

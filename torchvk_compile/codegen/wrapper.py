@@ -14,6 +14,7 @@ from torch._inductor.codegen.common import IndentedBuffer
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPythonWrapperCodegen
 from torch._inductor.virtualized import V
 
+from torchvk_compile.codegen.costs import Cost, bytes_of_nodes
 from torchvk_compile.codegen.device_profile import fingerprint
 from torchvk_compile.codegen.fallbacks import refuse_without_kernel
 from torchvk_compile.codegen.lines import BoundOperand, DispatchLine
@@ -140,6 +141,7 @@ class PlanWrapperCodegen(PythonWrapperCodegen):
                 reads=(),
                 writes=(node.get_name(),),
                 origins=frozenset(node.origins),
+                cost=Cost(written_bytes=bytes_of_nodes([node])),
             )
         )
 

@@ -25,6 +25,7 @@ from torchvk_compile.plan.graph_plan import (
     Operand,
     OutputBuffer,
     Size,
+    evaluator,
 )
 from torchvk_compile.plan.hazards import barriers
 from torchvk_compile.plan.memory import plan_arena
@@ -165,7 +166,7 @@ class _Slots:
         self.plan = plan
         self.static = not plan.symbols
         self._expressions = {text: i for i, text in enumerate(plan.expressions())}
-        self._evaluate = _evaluator(plan.symbols, plan.expressions())
+        self._evaluate = evaluator(plan.symbols, plan.expressions())
         self._outputs_at = len(self._expressions)
         self._arena_at = self._outputs_at + len(plan.outputs)
         self._scalars_at = 0 if self.static else self._arena_at + len(plan.arena) + 1
@@ -325,13 +326,6 @@ def _output_bytes(output: OutputBuffer, known: Callable[[Size], int]) -> int:
         (n - 1) * known(stride) for n, stride in zip(shape, output.strides, strict=True)
     )
     return extent * getattr(torch, output.dtype).itemsize
-
-
-def _evaluator(
-    symbols: Sequence[str], expressions: Sequence[str]
-) -> Callable[..., tuple[int, ...]]:
-    source = f"lambda {', '.join(symbols)}: ({''.join(text + ', ' for text in expressions)})"
-    return eval(source, {"math": math, "max": max, "min": min, "abs": abs, "int": int})
 
 
 def _scalar_kind(plan: GraphPlan, name: str) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from torchvk_compile.plan.origins import Origin, origins_from_data, origins_to_data
@@ -20,7 +21,7 @@ ArgumentKind = Literal["pointer", "i32", "u32", "i64", "f32", "f64"]
 
 _ARGUMENT_BYTES: dict[str, int] = {"pointer": 8, "i64": 8, "f64": 8, "i32": 4, "u32": 4, "f32": 4}
 
-PLAN_VERSION = 2
+PLAN_VERSION = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +108,8 @@ class Dispatch:
         operands: one for every argument of the kernel, in its order.
         reads, writes: names of the buffers touched.
         origins: operators it computes, as positions in `GraphPlan.origins`.
+        read_bytes, written_bytes: of the elements it touches, each counted once.
+        flops: floating-point operations; see `codegen.costs` for what counts.
     """
 
     kernel: str
@@ -115,6 +118,9 @@ class Dispatch:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     origins: tuple[int, ...] = ()
+    read_bytes: Size = 0
+    written_bytes: Size = 0
+    flops: Size = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,6 +223,16 @@ class GraphPlan:
         """The operators that a step computes, in the order of the graph."""
         return tuple(self.origins[i] for i in step.origins)
 
+    def sizes_at(self, values: Sequence[int]) -> Callable[[Size], int]:
+        """From a size of this plan to its number, where `symbols` have these values."""
+
+        def number(size: Size) -> int:
+            return (
+                size if isinstance(size, int) else int(evaluator(self.symbols, (size,))(*values)[0])
+            )
+
+        return number
+
     def expressions(self) -> tuple[str, ...]:
         """Every distinct size expression of the plan, in order of first use."""
         found: dict[str, None] = {}
@@ -239,6 +255,12 @@ class GraphPlan:
                     yield operand.value
 
 
+def evaluator(symbols: Sequence[str], expressions: Sequence[str]) -> Callable[..., tuple[int, ...]]:
+    """A function from values of the symbols to values of the expressions."""
+    source = f"lambda {', '.join(symbols)}: ({''.join(text + ', ' for text in expressions)})"
+    return eval(source, {"math": math, "max": max, "min": min, "abs": abs, "int": int})
+
+
 def _output(data: dict[str, Any]) -> OutputBuffer:
     return OutputBuffer(data["name"], data["dtype"], tuple(data["shape"]), tuple(data["strides"]))
 
@@ -249,14 +271,11 @@ def _kernel(data: dict[str, Any]) -> KernelSpec:
 
 
 def _dispatch(data: dict[str, Any]) -> Dispatch:
-    return Dispatch(
-        kernel=data["kernel"],
-        groups=tuple(data["groups"]),
-        operands=tuple(Operand(**o) for o in data["operands"]),
-        reads=tuple(data["reads"]),
-        writes=tuple(data["writes"]),
-        origins=tuple(data["origins"]),
-    )
+    operands = tuple(Operand(**operand) for operand in data.pop("operands"))
+    tuples: dict[str, Any] = {
+        name: tuple(data.pop(name)) for name in ("groups", "reads", "writes", "origins")
+    }
+    return Dispatch(operands=operands, **tuples, **data)
 
 
 def _dump(data: dict[str, Any]) -> str:
