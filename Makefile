@@ -8,6 +8,7 @@ VENV ?= .venv
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
 CONFORMANCE_ARGS ?=
+BENCH_ARGS ?= --quick
 KERNELS_ARGS ?=
 
 BIN := $(VENV)/bin
@@ -18,7 +19,7 @@ NATIVE_SOURCES := $(shell find runtime -type f 2>/dev/null)
 CPP_SOURCES := $(filter %.cpp %.hpp %.h,$(NATIVE_SOURCES))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test conformance bench-kernels lint format install system clean
+.PHONY: help bench demo test conformance bench-kernels lint format install system clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +35,11 @@ conformance: install ## compare every operator of PyTorch with the CPU (CONFORMA
 
 bench-kernels: install ## time kernels and training steps beside their peers (KERNELS_ARGS="--quick …")
 	@$(BIN)/python benchmarks/kernels.py --json build/kernels.json $(KERNELS_ARGS)
+
+bench: install ## run the six experiments and report (BENCH_ARGS="E1 E2 --data DIR …")
+	@test -d "$${TORCHVK_CACHE_DIR:-$${XDG_CACHE_HOME:-$$HOME/.cache}/torchvk}/peers/torchvulkan" || \
+	  $(BIN)/torchvk bench --install-peer || echo "Going on without torchvulkan"
+	@$(BIN)/torchvk bench $(BENCH_ARGS)
 
 lint: install ## check style and types: ruff, mypy, clang-format
 	@$(BIN)/ruff check .

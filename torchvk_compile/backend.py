@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from torchvk_compile import torch_compat
+from torchvk_compile import config, torch_compat
 from torchvk_compile.errors import TorchVKError, UnsupportedOperatorError
 
 _registration_lock = threading.Lock()
@@ -84,6 +84,7 @@ def compile_graph(
         torch_compat.tracing_with(torch_compat.fake_mode_of(example_inputs)),
         torch_compat.patched_settings()(torch_compat.inductor_settings()),
         eager_graph(),
+        config.patch(without=()),
     ):
         try:
             gm = torch_compat.run_joint_passes(gm)

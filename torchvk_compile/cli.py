@@ -50,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_doctor(commands)
     _add_demo(commands)
+    _add_bench(commands)
     return parser
 
 
@@ -123,6 +124,73 @@ def _run_demo(parsed: argparse.Namespace) -> int:
             json=parsed.json,
             audit=parsed.audit,
             dump_shaders=parsed.dump_shaders,
+        )
+    )
+    return 0
+
+
+def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "run the six experiments, TorchVK beside its peers, and report"
+    bench = commands.add_parser(
+        "bench",
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}. An interrupted run goes on where it stopped.",
+        epilog="torchvk bench report DIR writes the report of results that are there already.",
+    )
+    bench.add_argument(
+        "what", nargs="*", metavar="E1 … E6", help="experiments (all), or: report DIR"
+    )
+    bench.add_argument(
+        "--quick", action="store_true", help="small sizes: two minutes on two CPU cores"
+    )
+    bench.add_argument(
+        "--data", type=Path, metavar="DIR", help="directory with MNIST's and CIFAR-10's files"
+    )
+    bench.add_argument(
+        "--download", action="store_true", help="fetch both into --data (./data) first"
+    )
+    bench.add_argument(
+        "--output", type=Path, default=Path("results"), metavar="DIR", help="results go there"
+    )
+    bench.add_argument("--device", default="vk", help="vk, or vk:1 for the second GPU, …")
+    bench.add_argument("--fresh", action="store_true", help="begin anew, keeping old results aside")
+    bench.add_argument("--no-peers", action="store_true", help="leave other packages out")
+    bench.add_argument("--plan", type=Path, metavar="FILE", help="another plan than the committed")
+    bench.add_argument(
+        "--other-plan", action="store_true", help="report results that another plan was used for"
+    )
+    bench.add_argument(
+        "--install-peer", action="store_true", help="install torchvulkan, apart from this package"
+    )
+    bench.set_defaults(run=_run_bench)
+
+
+def _run_bench(parsed: argparse.Namespace) -> int:
+    try:
+        from torchvk_compile.bench import command
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"{error.name} is missing: pip install 'torchvk-compile[bench]' brings it"
+        ) from None
+    if parsed.install_peer:
+        command.install_peer()
+        return 0
+    if parsed.what and parsed.what[0] == "report":
+        if len(parsed.what) != 2:
+            raise UsageError("report takes one directory with results: torchvk bench report DIR")
+        command.report(Path(parsed.what[1]), parsed.plan, other_plan=parsed.other_plan)
+        return 0
+    command.run(
+        command.BenchOptions(
+            experiments=tuple(parsed.what),
+            quick=parsed.quick,
+            data=parsed.data,
+            download=parsed.download,
+            output=parsed.output,
+            device=parsed.device,
+            plan=parsed.plan,
+            fresh=parsed.fresh,
+            peers=not parsed.no_peers,
         )
     )
     return 0

@@ -18,6 +18,9 @@ name                    environment             default    meaning
 ``dump_shaders``        TORCHVK_DUMP_SHADERS    none       directory for every kernel module's
                                                            ``.slang`` and ``.spv``
 ``validation``          TORCHVK_VALIDATION      0          switch the Khronos validation layer on
+``without``             TORCHVK_WITHOUT         none       mechanisms to switch off, for measuring
+                                                           what each is worth: some of MECHANISMS,
+                                                           separated by commas
 ``log``                 TORCHVK_LOG             warning    level of the ``torchvk`` logger: debug,
                                                            info, warning, error
 ======================  ======================  =========  =======================================
@@ -34,7 +37,7 @@ import os
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -45,7 +48,20 @@ cache_dir: Path | None
 slangc: Path | None
 dump_shaders: Path | None
 validation: bool
+without: frozenset[str]
 log: Literal["debug", "info", "warning", "error"]
+
+MECHANISMS = {
+    "fusion": "operators share kernels",
+    "replay": "a recorded command buffer is submitted again",
+    "memory_planning": "intermediates whose lifetimes do not meet share memory",
+    "vectors": "loop kernels load and store four consecutive elements at once",
+    "hazard_barriers": "only steps that depend on an unfinished one wait",
+    "gemm_templates": "matrix products have tiled kernels instead of one loop per element",
+    "argument_table": "a recording takes new addresses and sizes from a table",
+    "subgroups": "reductions combine through the subgroup, not shared memory alone",
+}
+"""What `without` can switch off, when a graph is compiled. Results stay right; eager operators keep everything."""
 
 _PREFIX = "TORCHVK_"
 
@@ -84,6 +100,18 @@ def _flag(value: object) -> object:
     raise ValueError("expected a boolean (1 or 0 in the environment)")
 
 
+def _mechanisms(value: object) -> object:
+    if value is None:
+        return frozenset()
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
+        raise ValueError("expected names of mechanisms, separated by commas")
+    chosen = frozenset(name.strip().lower() for name in names if name.strip())
+    for unknown in sorted(chosen - MECHANISMS.keys()):
+        raise ValueError(f"{unknown!r} is none of {', '.join(MECHANISMS)}")
+    return chosen
+
+
 def _optional_path(value: object) -> object:
     if value is None or value == "":
         return None
@@ -109,6 +137,7 @@ SETTINGS: dict[str, Setting] = {
         Setting("slangc", None, _optional_path),
         Setting("dump_shaders", None, _optional_path),
         Setting("validation", False, _flag),
+        Setting("without", frozenset(), _mechanisms),
         Setting("log", "warning", _choice("debug", "info", "warning", "error")),
     )
 }

@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from torchvk_compile import config as torchvk_config
+
 OLDEST_SUPPORTED = (2, 11)
 
 
@@ -70,6 +72,15 @@ def inductor_settings() -> dict[str, Any]:
         # Slang is compiled in this process.
         "compile_threads": 1,
     }
+    if "fusion" in torchvk_config.without:
+        # Every operator's result is stored, and no two nodes share a kernel.
+        wanted |= {
+            "max_fusion_size": 1,
+            "epilogue_fusion": False,
+            "realize_opcount_threshold": 0,
+            "realize_reads_threshold": 0,
+            "realize_acc_reads_threshold": 0,
+        }
     return {name: value for name, value in wanted.items() if _has_setting(name)}
 
 

@@ -154,6 +154,8 @@ void parse_into(PlanSpec& plan, const nb::dict& spec) {
     for (const nb::handle entry : item(spec, "steps")) {
         plan.steps.push_back(parse_step(as_dict(entry)));
     }
+    if (spec.contains("replay")) plan.replay = get<bool>(spec, "replay");
+    if (spec.contains("argument_table")) plan.argument_table = get<bool>(spec, "argument_table");
 }
 
 }  // namespace

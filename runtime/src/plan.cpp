@@ -122,7 +122,8 @@ void CompiledPlan::submit(const Arguments& arguments) {
     const bool profiled = context_.profiler.enabled();
     const std::lock_guard lock(mutex_);
     Recording& recording = take_recording(key, profiled);
-    if (!recording.recorded() || recording.key != key || recording.profiled() != profiled) {
+    if (!spec_.replay || !recording.recorded() || recording.key != key ||
+        recording.profiled() != profiled) {
         recording.key = key;
         try {
             record(recording, arguments, profiled);
@@ -140,6 +141,10 @@ void CompiledPlan::submit(const Arguments& arguments) {
 
 std::vector<uint64_t> CompiledPlan::recording_key(const Arguments& arguments) const {
     std::vector<uint64_t> key;
+    if (!spec_.argument_table) {
+        key.assign(arguments.bases.begin(), arguments.bases.end());
+        key.insert(key.end(), arguments.values.begin(), arguments.values.end());
+    }
     for (const Step& step : spec_.steps) {
         if (step.kind == Step::Kind::dispatch) {
             for (const Scalar& count : step.groups) {

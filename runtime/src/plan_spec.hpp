@@ -85,6 +85,11 @@ struct PlanSpec {
     std::vector<KernelSpec> kernels;
     std::vector<Step> steps;
 
+    // For measuring what they are worth: false records every run anew, or has addresses and values
+    // belong to a recording as if they were push constants.
+    bool replay = true;
+    bool argument_table = true;
+
     // Throws std::invalid_argument naming the first inconsistent part.
     void validate() const;
 };

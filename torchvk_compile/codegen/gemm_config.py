@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from torchvk_compile import config
+
 _ASSUMED_COMPUTE_UNITS = 32
 """Used where the driver does not tell; a mid-range card."""
 
@@ -170,6 +172,8 @@ def _seconds(config: TileConfig, units: int, batch: int, m: int, n: int, k: int)
 
 def _runs_panels(profile: Any, accumulator: torch.dtype) -> bool:
     if profile.device_type != "cpu" or not profile.subgroup_shuffle:
+        return False
+    if "subgroups" in config.without:
         return False
     if profile.min_subgroup_size != profile.max_subgroup_size:
         return False

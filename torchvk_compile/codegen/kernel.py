@@ -20,6 +20,7 @@ from torch._inductor.utils import sympy_subs
 from torch._inductor.virtualized import V
 from torch.utils._sympy.symbol import SymT, free_symbol_is_type, symbol_is_type
 
+from torchvk_compile import config
 from torchvk_compile.codegen import layout
 from torchvk_compile.codegen.arguments import ArgumentCollector
 from torchvk_compile.codegen.costs import Cost, cost_of_kernel
@@ -300,6 +301,8 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
 
     def _lanes_pay(self, indices: Sequence[sympy.Expr]) -> bool:
         """Whether some access of the kernel becomes a vector and the iterations are enough for it."""
+        if "vectors" in config.without:
+            return False
         tree = self._reduction_tree() if self.features.is_reduction() else self._row_tree()
         if V.graph.sizevars.optimization_hint(tree.numel, fallback=8192) < layout.LANES:
             return False

@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from torchvk_compile import config
+
 WORKGROUP_SIZE = 256
 LANES = 4
 GRID_ROW = 65535
@@ -82,6 +84,8 @@ def reduction_subgroup(profile: Any) -> int:
     A size is relied on only if every subgroup is known to be full and of that size.
     """
     if not (profile.full_subgroups and profile.subgroup_size_control):
+        return 1
+    if "subgroups" in config.without:
         return 1
     size = profile.subgroup_size
     # RDNA runs 32 natively and offers 64; a fixed 32 keeps more workgroups in flight.

@@ -28,7 +28,7 @@ from torch._inductor.codegen.wrapper import (
 from torch._inductor.utils import LineContext
 from torch._inductor.virtualized import V
 
-from torchvk_compile import torch_compat
+from torchvk_compile import config, torch_compat
 from torchvk_compile.codegen.device_profile import fingerprint
 from torchvk_compile.codegen.lines import BoundOperand, DispatchLine, PlanLine
 from torchvk_compile.codegen.origins import origin_of, origins_in_order
@@ -226,8 +226,12 @@ class _Segment:
         sizes = _Sizes()
         nodes = origins_in_order(frozenset().union(*(line.origins for line in self._dispatches)))
         steps = tuple(self._step(line, scalars, sizes, nodes) for line in self._dispatches)
+        # Without planning, every intermediate has its memory from the first step to the last.
+        whole = (0, len(steps) - 1) if "memory_planning" in config.without else None
         arena = tuple(
-            ArenaBuffer(name, sizes.bytes_of(storage.node), storage.first, storage.last)
+            ArenaBuffer(
+                name, sizes.bytes_of(storage.node), *(whole or (storage.first, storage.last))
+            )
             for name, storage in self._storages.items()
             if storage.used and name not in produced
         )
@@ -247,6 +251,7 @@ class _Segment:
             steps=steps,
             origins=tuple(origin_of(node) for node in nodes),
             fingerprint=fingerprint(device),
+            without=tuple(sorted(config.without)),
         )
         call = PlanLine(
             wrapper=self._wrapper,

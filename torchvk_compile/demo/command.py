@@ -53,7 +53,7 @@ def run(options: DemoOptions) -> report.DemoResult:
         if file is not None:
             output.check_writable_file(file)
     data = digits.load(options.data)
-    device = _chosen_device(options.device)
+    device = chosen_device(options.device)
     default_epochs = next(n for name, n in _DEFAULT_EPOCHS.items() if data.name.startswith(name))
     recipe = Recipe(options.epochs or default_epochs, options.batch_size)
     find_compiler()
@@ -165,7 +165,7 @@ def _progress() -> Progress:
     )
 
 
-def _chosen_device(text: str) -> torch.device:
+def chosen_device(text: str) -> torch.device:
     count = torch.vk.device_count()
     if count == 0:
         raise VulkanError(

@@ -43,7 +43,7 @@ class GraphCheck(CustomGraphModulePass):
 
     def uuid(self) -> Any:
         devices = tuple(fingerprint(index) for index in range(torch.vk.device_count()))  # type: ignore[attr-defined]
-        return (_source_digest(), devices, config.cpu_fallback)
+        return (_source_digest(), devices, config.cpu_fallback, sorted(config.without))
 
 
 def _check_dtype(node: torch.fx.Node, value: torch.Tensor) -> None:

@@ -16,6 +16,7 @@ from torch._inductor.lowering import expand, full
 from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V, ops
 
+from torchvk_compile import config
 from torchvk_compile.codegen.device_profile import profile_of
 from torchvk_compile.codegen.dtypes import require_supported
 from torchvk_compile.codegen.gemm import GemmKernel
@@ -132,8 +133,9 @@ def matmul(
         load_bias = expand(bias, size).make_loader()
     epilogue = _scaling(accumulator, alpha, beta, load_bias)
 
-    if not sum_batch and _is_row_of_dot_products(a, b):
-        return _finished(_dot_products(a, b, size, accumulator), layout, epilogue)
+    if _templates_are_off() or (not sum_batch and _is_row_of_dot_products(a, b)):
+        sums = _dot_products(a, b, [*batch, m, n], accumulator)
+        return _finished(_total(sums) if sum_batch else sums, layout, epilogue)
 
     def hint(size: sympy.Expr) -> int:
         return sizevars.optimization_hint(size, fallback=_HINT)
@@ -148,6 +150,10 @@ def matmul(
     while len(sums.get_size()) > len(size):
         sums = _total(sums)
     return _finished(sums, layout, epilogue)
+
+
+def _templates_are_off() -> bool:
+    return "gemm_templates" in config.without
 
 
 def realize_operand(x: Any) -> ir.IRNode:

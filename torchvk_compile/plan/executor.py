@@ -227,6 +227,8 @@ def _runtime_spec(
     }
     kernels = {kernel.name: (i, kernel) for i, kernel in enumerate(plan.kernels)}
     flags = barriers(plan.steps, _memory_sharing(plan, slots))
+    if "hazard_barriers" in plan.without:
+        flags = [index > 0 for index in range(len(plan.steps))]
 
     def arguments(kernel: KernelSpec, operands: tuple[Operand, ...]) -> list[dict[str, Any]]:
         bound = zip(kernel.arguments, kernel.argument_offsets(), operands, strict=True)
@@ -285,6 +287,8 @@ def _runtime_spec(
             for kernel in plan.kernels
         ],
         "steps": steps,
+        "replay": "replay" not in plan.without,
+        "argument_table": "argument_table" not in plan.without,
     }
 
 

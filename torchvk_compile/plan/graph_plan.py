@@ -171,6 +171,7 @@ class GraphPlan:
         steps: dispatches in order.
         origins: operators of the FX graph that the steps compute, in the order of the graph.
         fingerprint: of the device profile the code was generated for.
+        without: mechanisms switched off for a measurement, see `config.MECHANISMS`.
     """
 
     name: str
@@ -184,6 +185,7 @@ class GraphPlan:
     steps: tuple[Dispatch, ...]
     origins: tuple[Origin, ...] = ()
     fingerprint: str = ""
+    without: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """The plan without its Slang source, one element per line for people and diffs."""
@@ -217,6 +219,7 @@ class GraphPlan:
             steps=tuple(_dispatch(s) for s in data["steps"]),
             origins=origins_from_data(data),
             fingerprint=data["fingerprint"],
+            without=tuple(data["without"]),
         )
 
     def origins_of(self, step: Dispatch) -> tuple[Origin, ...]:

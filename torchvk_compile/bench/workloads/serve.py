@@ -1,0 +1,81 @@
+"""Running jobs for another process: one request per line of standard input, one answer per line.
+
+In: JSON requests (open, sample, check, train, close). Out: JSON answers, ``{"failed": ...}`` where something raised.
+Forbidden: ending before standard input does; answers that are not one line.
+
+    python -c "import sys; sys.path.append(DIRECTORY); from workloads.serve import main; main()" MODULE DEVICE
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .jobs import Job, build
+from .training import train
+
+
+def main() -> None:
+    """Serve until standard input ends. Arguments: the module that brings the device, the device's name."""
+    module_name, device = sys.argv[1:3]
+    # What the module or the driver prints must not get between the answers.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    module = importlib.import_module(module_name)
+    server = _Server(device, _synchronization(module, device))
+    print(json.dumps({"ready": getattr(module, "__version__", "")}), file=answers, flush=True)
+    for line in sys.stdin:
+        try:
+            answer = server.answer(json.loads(line))
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"failed": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def _synchronization(module: Any, device: str) -> Callable[[], None]:
+    for place in (getattr(torch, device, None), module):
+        synchronize = getattr(place, "synchronize", None)
+        if synchronize is not None:
+            return synchronize
+    raise RuntimeError(f"neither torch.{device} nor its module has synchronize()")
+
+
+class _Server:
+    def __init__(self, device: str, synchronize: Callable[[], None]) -> None:
+        self._device = device
+        self._synchronize = synchronize
+        self._jobs: dict[str, Job] = {}
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        kind = request["do"]
+        if kind == "open":
+            self._jobs[request["job"]] = build(request["case"], self._device, lambda f: f)
+            return {}
+        if kind == "sample":
+            return {"seconds": self._sample(self._jobs[request["job"]], request["calls"])}
+        if kind == "check":
+            return self._jobs[request["job"]].check()
+        if kind == "close":
+            self._jobs.pop(request["job"], None)
+            return {}
+        if kind == "train":
+            data = torch.load(request["data"])
+            return train(request["case"], data, self._device, lambda f: f, self._synchronize)
+        raise ValueError(f"unknown request {kind!r}")
+
+    def _sample(self, job: Job, calls: int) -> float:
+        self._synchronize()
+        start = time.perf_counter()
+        for _ in range(calls):
+            job.step()
+        self._synchronize()
+        return time.perf_counter() - start
