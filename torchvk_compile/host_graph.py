@@ -6,6 +6,7 @@ that alternate between host and device. Forbidden: moving a vk tensor's computat
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -88,6 +89,8 @@ def _stages(gm: torch.fx.GraphModule) -> dict[torch.fx.Node, int]:
 
 
 def _is_host(node: torch.fx.Node) -> bool:
+    if _is_effect_token(node):
+        return False
     tensors = _tensors(node.meta.get("val"))
     sources = [
         tensor for source in node.all_input_nodes for tensor in _tensors(source.meta.get("val"))
@@ -95,6 +98,13 @@ def _is_host(node: torch.fx.Node) -> bool:
     if not tensors:
         return False
     return all(tensor.device.type == "cpu" for tensor in (*tensors, *sources))
+
+
+def _is_effect_token(node: torch.fx.Node) -> bool:
+    """Whether the node is one of the CPU tensors, without elements, by which torch orders operators with effects."""
+    source = node.args[0] if node.target is operator.getitem else None
+    of_effect = getattr(source, "target", None) is torch.ops.higher_order.with_effects
+    return node.target is torch.ops.prims._make_token.default or (of_effect and node.args[1] == 0)
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -170,7 +170,11 @@ class Launch(ir.ExternKernelOut):
 
 def contiguous_input(x: Any) -> ir.IRNode:
     """`x` in memory, contiguous and from the start of its buffer; copied only where it is not."""
-    node = ir.ExternKernel.require_contiguous(ir.ExternKernel.realize_input(x))
+    if V.graph.sizevars.statically_known_equals(sympy_product(x.get_size()), 0):
+        # Strides of empty tensors say nothing, and Inductor cannot change all of them.
+        node = ir.ExternKernel.copy_input(x)
+    else:
+        node = ir.ExternKernel.require_contiguous(ir.ExternKernel.realize_input(x))
     if isinstance(node, ir.TensorBox):
         node = node.data
     if isinstance(node, ir.StorageBox):

@@ -42,6 +42,18 @@ class VulkanScheduling(SIMDScheduling):
             ]
         )
 
+    def can_fuse_vertical(self, node1: Any, node2: Any) -> bool:
+        """As Inductor decides, if an epilogue's ranges can be told from the number of a template's elements.
+
+        That fails where sizes are minima of symbols, whose quotients do not simplify.
+        """
+        if node1.is_template():
+            _, (numel, _) = node1.group
+            for node in node2.get_nodes():
+                if not self.kernel_type.is_compatible((numel,), node.get_ranges()):
+                    return False
+        return super().can_fuse_vertical(node1, node2)
+
     def codegen_template(
         self,
         template_node: Any,

@@ -53,6 +53,7 @@ def register_all_kernels() -> None:
         eager,
         fill,
         histograms,
+        shapes,
         transfer,
         unique,
         views,
@@ -66,6 +67,9 @@ def register_all_kernels() -> None:
     for name in _operators_kept_whole():
         if name not in own and name not in tensors.KERNELS:
             library.impl(name, eager.kernel(_overload(name)), _KEY)
+    for name, function in shapes.KERNELS.items():
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(_NAMESPACE + name, "Meta"):
+            library.impl(name, function, "Meta")
     fallbacks = _new_library("_")
     fallbacks.fallback(eager.fallback, _KEY)
     fallbacks.fallback(torch.library.fallthrough_kernel, _AUTOCAST_KEY)

@@ -35,8 +35,6 @@ class GraphCheck(CustomGraphModulePass):
         for node in graph.graph.nodes:
             if node.op != "call_function":
                 continue
-            if node.target is torch.ops.higher_order.with_effects:
-                raise UnsupportedOperatorError(str(node.args[1]), reason="it acts on the host")
             for value in _tensors(node.meta.get("val")):
                 if value.device.type == "vk":
                     _check_dtype(node, value)

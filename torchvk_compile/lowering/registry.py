@@ -23,6 +23,7 @@ def register_lowerings() -> None:
     from torchvk_compile.lowering.embedding import register_embeddings
     from torchvk_compile.lowering.grid_sampling import register_grid_sampling
     from torchvk_compile.lowering.histogram import register_histograms
+    from torchvk_compile.lowering.linalg import register_linalg
     from torchvk_compile.lowering.matmul import register_matmul
     from torchvk_compile.lowering.pooling import register_pooling
     from torchvk_compile.lowering.resampling import register_resampling
@@ -48,6 +49,7 @@ def register_lowerings() -> None:
     register_embeddings()
     register_histograms()
     register_sampling()
+    register_linalg()
 
 
 def route(overload: torch._ops.OpOverload, lowering: Callable[..., Any]) -> None:
