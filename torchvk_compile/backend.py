@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import torch
 
 from torchvk_compile import config, torch_compat
+from torchvk_compile.cache_repair import with_repair
 from torchvk_compile.errors import TorchVKError, UnsupportedOperatorError
 
 _registration_lock = threading.Lock()
@@ -53,7 +54,9 @@ def torchvk(
     def compile_on_device(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         settings = torch_compat.inductor_settings() | (options or {})
         with _cached_by_source(gm):
-            return torch_compat.compile_with_autograd(gm, inputs, _compile_partition, settings)
+            return with_repair(
+                lambda: torch_compat.compile_with_autograd(gm, inputs, _compile_partition, settings)
+            )
 
     if "vk" in devices:
         return compile_on_device(gm, example_inputs)
@@ -165,7 +168,7 @@ def _compile_stages(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **k
 
 def _compile_stage(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Any:
     with _cached_by_source(gm):
-        return torch_compat.compile_aten_graph(gm, example_inputs, **kwargs)
+        return with_repair(lambda: torch_compat.compile_aten_graph(gm, example_inputs, **kwargs))
 
 
 def _cached_by_source(gm: torch.fx.GraphModule) -> contextlib.AbstractContextManager[Any]:

@@ -77,6 +77,10 @@ class ShaderCompileError(TorchVKError, RuntimeError):
         super().__init__("\n".join(lines))
 
 
+class CorruptCacheError(TorchVKError, RuntimeError):
+    """A compiled graph on disk cannot be loaded, and dropping damaged files did not help."""
+
+
 class NotGpuOnlyError(TorchVKError, RuntimeError):
     """An audit cannot certify that everything ran on the GPU: something ran on the CPU."""
 

@@ -40,6 +40,13 @@ def inductor_cache_directory() -> Path:
     return Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR") or default_cache_dir()).absolute()
 
 
+def inductor_module_name(source: bytes) -> str:
+    """The name, without ``.py``, under which Inductor keeps a generated module."""
+    from torch._inductor.codecache import code_hash
+
+    return code_hash(source.strip())
+
+
 def inductor_settings() -> dict[str, Any]:
     """Inductor options under which graphs for vk devices are compiled; in force only around those compilations."""
     wanted: dict[str, Any] = {

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from torchvk_compile import config
-from torchvk_compile.errors import UnsupportedOperatorError, VulkanError
+from torchvk_compile.errors import DeviceAssertError, UnsupportedOperatorError, VulkanError
 
 
 @pytest.fixture(autouse=True)
@@ -93,3 +93,31 @@ def test_gradients_through_a_mixed_call_are_refused_before_anything_changes(
     with pytest.raises(RuntimeError, match="same device"):
         (there * torch.ones(2)).sum().backward()
     assert there.grad is None
+
+
+@pytest.mark.parametrize("shape", [(1 << 62,), (1 << 40, 1 << 30), (1 << 60,)])
+def test_sizes_beyond_any_memory(shape: tuple[int, ...], vk: torch.device) -> None:
+    for call in (torch.empty, torch.zeros):
+        with pytest.raises(torch.OutOfMemoryError):
+            call(shape, device=vk)
+
+
+@pytest.mark.parametrize("message", ["the sum is too small", None])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_asynchronous_assertions(message: str | None, compiled: bool, vk: torch.device) -> None:
+    def checked(x: torch.Tensor) -> torch.Tensor:
+        condition = x.sum() > 100
+        if message is None:
+            torch._assert_async(condition)
+        else:
+            torch._assert_async(condition, message)
+        return x + 1
+
+    function = torch.compile(checked, backend="torchvk", fullgraph=True) if compiled else checked
+    function(torch.full((4,), 50.0, device=vk))
+    torch.vk.synchronize()
+    function(torch.ones(4, device=vk))
+    with pytest.raises(DeviceAssertError) as caught:
+        torch.vk.synchronize()
+    assert (message or "Expected Tensor with single nonzero value") in str(caught.value)
+    assert ("test_bad_input.py:" in str(caught.value)) == compiled

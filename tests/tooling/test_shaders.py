@@ -167,7 +167,7 @@ def test_imported_modules_are_part_of_the_key(way: str, library: Path) -> None:
 
 
 def test_precompiled_modules_give_the_code_their_source_gives(way: str, library: Path) -> None:
-    slang = module._slang(shaders.find_compiler())
+    slang = module.load_compiler(shaders.find_compiler())
     options = [*module._OPTIONS, "-I", str(library)]
     from_source = slang.compile(USES_LIBRARY, options, "graph")
     assert shaders.compile_module(USES_LIBRARY, ["k"]) == spirv.without_source_language(from_source)

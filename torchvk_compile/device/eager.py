@@ -99,7 +99,7 @@ def _run(
         if len(set(storages)) != len(storages):
             from torchvk_compile.device import aliasing
 
-            cloned = aliasing.separate(info, args, kwargs)
+            cloned = aliasing.separate(op, info, args, kwargs)
             if cloned is not None:
                 return _run(op, info, *cloned)
             parts.append(aliasing.pattern(found))

@@ -19,6 +19,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torchvk_compile.device import random_rewrites
+from torchvk_compile.lowering import optimizer_steps
 
 _aten = torch.ops.aten
 
@@ -53,7 +54,7 @@ def variable_numbers(
 ) -> tuple[int, ...]:
     """Positions, among the call's flattened arguments, of numbers that may become tensors."""
     base = _name(op).base
-    if base not in _FORMULAS:
+    if base not in _FORMULAS and op not in optimizer_steps.IN_PLACE:
         return ()
     # x**2 is a product, x**y is not: integer exponents stay fixed.
     types = (float,) if base == "pow" else (int, float)
@@ -97,6 +98,8 @@ def call(
     random_rule = random_rewrites.RULES.get(op)
     if random_rule is not None:
         return random_rule(*args, **kwargs)
+    if op in optimizer_steps.IN_PLACE:
+        return _write(op, args, kwargs)
     name = _name(op)
     if name.foreach:
         return _foreach(op, name, args, kwargs, dtypes)
@@ -106,6 +109,21 @@ def call(
     target = given["self"] if name.in_place else given.pop("out", None)
     result = _FORMULAS[name.base](**given)
     return result.to(dtypes[0]) if target is None else target.copy_(result)
+
+
+def _write(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Compute what an optimizer's operator writes, then write it."""
+    results = optimizer_steps.IN_PLACE[op](*args, **kwargs)
+    # All reads come before the first write: lists may share memory.
+    for written, new in zip(args, results, strict=False):
+        for target, value in zip(_as_list(written), _as_list(new), strict=False):
+            if target is not value:
+                target.copy_(value)
+    return args[0] if op._schema.returns else ()
+
+
+def _as_list(value: Any) -> Sequence[torch.Tensor]:
+    return value if isinstance(value, (list, tuple)) else (value,)
 
 
 def _named(
@@ -280,5 +298,5 @@ _ELEMENT_ARGUMENTS: dict[Any, str] = {
 """Names of ``_foreach`` arguments in the formulas, for one operator or for all."""
 
 _NUMBER_ARGUMENTS = frozenset(
-    {"other", "scalar", "scalars", "alpha", "value", "weight", "exponent"}
+    {"other", "scalar", "scalars", "alpha", "value", "weight", "exponent", "lr"}
 )

@@ -15,6 +15,7 @@ from types import MappingProxyType
 import torch
 
 from torchvk_compile.device import physical
+from torchvk_compile.errors import OutOfMemoryError
 
 DLPACK_TYPES = MappingProxyType(
     {
@@ -83,8 +84,18 @@ def empty(
         last += (extent - 1) * stride
     else:
         nbytes = (last + 1) * (bits >> 3)
+    if nbytes >= _ADDRESSES:
+        raise OutOfMemoryError(
+            f"a tensor of shape {tuple(shape)} and dtype {dtype} would take {nbytes / 2**60:.0f} EiB, "
+            "more than can be addressed. Check the sizes it is made from; a product of them may be "
+            "meant where one of them is, or a size may be negative or uninitialised"
+        )
     device = physical.runtime_device(index)
     return tensor_from_capsule(device.empty(tuple(shape), tuple(strides), code, bits, nbytes))
+
+
+_ADDRESSES = 1 << 63
+"""Bytes that 64-bit signed sizes and offsets can tell apart."""
 
 
 def empty_contiguous(shape: Sequence[int], dtype: torch.dtype, index: int) -> torch.Tensor:

@@ -18,7 +18,7 @@ import torch
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from torchvk_compile.audit import events
-from torchvk_compile.device import eager, physical, tensors
+from torchvk_compile.device import aliasing, eager, physical, tensors
 
 _aten = torch.ops.aten
 
@@ -42,6 +42,8 @@ def _copy(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) -> 
     if src.shape != self.shape:
         src = src.expand(self.shape)
     eager.refuse_self_overlap(self)
+    if self.untyped_storage()._cdata == src.untyped_storage()._cdata:
+        aliasing.refuse_overlap(_aten.copy_.default, self, src)
     if self.device.type == "cpu":
         _download(self, src)
     elif src.device.type == "cpu":

@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 
 import torch
 
+from torchvk_compile.lowering import optimizer_steps
+
 aten = torch.ops.aten
 
 _MaybeTensor: TypeAlias = torch.Tensor | None
@@ -151,12 +153,19 @@ def weight_norm_backward(
     return grad_v.to(v.dtype), (along / size).to(g.dtype)
 
 
+def assert_async(condition: torch.Tensor) -> None:
+    """The check without a message, which would be taken for an operator without effect; ATen's words."""
+    aten._assert_async.msg(condition, "Expected Tensor with single nonzero value, but got zero")
+
+
 DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     # The gradient of a step function is a tensor without memory, which only ATen's CPU and CUDA know.
     aten._efficientzerotensor.default: torch.zeros,
+    aten._assert_async.default: assert_async,
     aten._thnn_fused_lstm_cell.default: lstm_cell,
     aten._thnn_fused_lstm_cell_backward_impl.default: lstm_cell_backward,
     aten._thnn_fused_gru_cell.default: gru_cell,
     aten._thnn_fused_gru_cell_backward.default: gru_cell_backward,
     aten._weight_norm_interface_backward.default: weight_norm_backward,
+    **optimizer_steps.FUNCTIONAL,
 }

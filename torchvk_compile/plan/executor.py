@@ -20,9 +20,9 @@ from torchvk_compile import shaders
 from torchvk_compile.audit import events
 from torchvk_compile.plan.graph_plan import (
     ArenaBuffer,
+    Dispatch,
     GraphPlan,
     KernelSpec,
-    Operand,
     OutputBuffer,
     Size,
     evaluator,
@@ -39,6 +39,7 @@ UNALIGNED_LINE = "static const bool ALIGNED = false;"
 
 _ALIGNMENT_MASK = 15
 _ERRORS = "errors"
+_SHOWN_LINES = 3
 
 Scalar = int | tuple[str, int]
 
@@ -230,8 +231,8 @@ def _runtime_spec(
     if "hazard_barriers" in plan.without:
         flags = [index > 0 for index in range(len(plan.steps))]
 
-    def arguments(kernel: KernelSpec, operands: tuple[Operand, ...]) -> list[dict[str, Any]]:
-        bound = zip(kernel.arguments, kernel.argument_offsets(), operands, strict=True)
+    def arguments(kernel: KernelSpec, step: Dispatch) -> list[dict[str, Any]]:
+        bound = zip(kernel.arguments, kernel.argument_offsets(), step.operands, strict=True)
         result: list[dict[str, Any]] = []
         for argument, at, operand in bound:
             if operand.buffer is not None:
@@ -249,7 +250,8 @@ def _runtime_spec(
                     {"kind": argument.kind, "at": at, "value": slots.scalar(operand.scalar)}
                 )
             elif operand.assertion is not None:
-                code = register_assert(f"{operand.assertion}, in kernel {kernel.name}")
+                place = f"in kernel {kernel.name}{_asked_for_at(plan, step)}"
+                code = register_assert(f"{operand.assertion}, {place}")
                 result.append({"kind": argument.kind, "at": at, "value": code})
             else:
                 assert operand.value is not None, (kernel.name, argument.name)
@@ -266,7 +268,7 @@ def _runtime_spec(
                 "label": kernel.name,
                 "groups": [slots.size(g) for g in step.groups],
                 "barrier": barrier,
-                "arguments": arguments(kernel, step.operands),
+                "arguments": arguments(kernel, step),
             }
         )
     return {
@@ -290,6 +292,13 @@ def _runtime_spec(
         "replay": "replay" not in plan.without,
         "argument_table": "argument_table" not in plan.without,
     }
+
+
+def _asked_for_at(plan: GraphPlan, step: Dispatch) -> str:
+    """The lines of the user's program that a dispatch computes, for the message of a failed check."""
+    lines = [str(origin.frames[0]) for origin in plan.origins_of(step) if origin.frames]
+    distinct = list(dict.fromkeys(lines))
+    return f", which computes {', '.join(distinct[:_SHOWN_LINES])}" if distinct else ""
 
 
 def _output_spec(output: OutputBuffer, index: int, slots: _Slots) -> dict[str, Any]:

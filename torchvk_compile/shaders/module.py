@@ -24,6 +24,9 @@ from torchvk_compile.shaders.library import SlangFailure, SlangLibrary, SlangLib
 from torchvk_compile.shaders.location import SlangCompiler, find_compiler, template_root
 
 _CACHE_KIND = "spirv"
+_LATEST_KIND = "spirv-latest"
+"""Entries that hold the key of the last binary made of a source, by whichever compiler."""
+
 _OPTIONS = (
     *("-target", "spirv", "-profile", "spirv_1_5"),
     # The wheel has no spirv-opt, which every level above 0 asks for; drivers optimise anyway.
@@ -52,7 +55,7 @@ def compile_module(
     `source` marks each kernel with ``[shader("compute")]`` and may ``import`` the modules in
     ``codegen_templates/lib``. The result holds exactly the kernels named by `entry_points`, under
     their own names. It comes from the disk cache if the source, the imported modules, the options
-    and the compiler are the same as before.
+    and the compiler are the same as before; where there is no compiler, the last one's result counts.
 
     `name` appears in diagnostics and names the files in ``config.dump_shaders``. `nan_preserve` are
     the float widths for which the device can promise to keep signed zeros, infinities and NaNs.
@@ -60,16 +63,20 @@ def compile_module(
     Raises ShaderCompileError with Slang's diagnostics; the source is saved for inspection.
     """
     name = re.sub(r"\W+", "_", name) or "graph"
-    compiler = find_compiler()
     modules = imported_modules(source, _library_directory())
-    key = _cache_key(source, modules, compiler, nan_preserve)
-    binary = cache.read(_CACHE_KIND, key)
-    if binary is None:
-        start = time.perf_counter()
-        binary = spirv.with_nan_preserved(_compile(compiler, source, modules, name), nan_preserve)
-        milliseconds = 1e3 * (time.perf_counter() - start)
-        logger().info("slang: %s, %d kernels, %.0f ms", name, len(entry_points), milliseconds)
-        cache.write(_CACHE_KIND, key, binary)
+    source_key = _key(*modules, *modules.values(), str([*nan_preserve]), source)
+    try:
+        compiler = find_compiler()
+    except ShaderCompileError:
+        # What was compiled earlier runs without a compiler.
+        remembered = _compiled_earlier(source_key)
+        if remembered is None:
+            raise
+        binary = remembered
+    else:
+        binary = _compiled(
+            compiler, source, modules, nan_preserve, source_key, name, len(entry_points)
+        )
     if config.dump_shaders is not None:
         _dump(config.dump_shaders, name, source, binary)
     present = spirv.entry_points(binary)
@@ -78,6 +85,28 @@ def compile_module(
             f"Slang module {name} has the entry points {present}, expected {list(entry_points)}",
             source_path=_save_source(source, name),
         )
+    return binary
+
+
+def _compiled(
+    compiler: SlangCompiler,
+    source: str,
+    modules: dict[str, str],
+    nan_preserve: Sequence[int],
+    source_key: str,
+    name: str,
+    kernels: int,
+) -> bytes:
+    """The module as this compiler makes it, from the cache if it made it before."""
+    key = _key(compiler.identity, source_key)
+    binary = cache.read(_CACHE_KIND, key)
+    if binary is None:
+        start = time.perf_counter()
+        binary = spirv.with_nan_preserved(_compile(compiler, source, modules, name), nan_preserve)
+        milliseconds = 1e3 * (time.perf_counter() - start)
+        logger().info("slang: %s, %d kernels, %.0f ms", name, kernels, milliseconds)
+        cache.write(_CACHE_KIND, key, binary)
+        cache.write(_LATEST_KIND, source_key, key.encode())
     return binary
 
 
@@ -116,18 +145,14 @@ def _library_directory() -> Path:
     return template_root() / "lib"
 
 
-def _cache_key(
-    source: str, modules: dict[str, str], compiler: SlangCompiler, nan_preserve: Sequence[int]
-) -> str:
-    parts = (
-        compiler.identity,
-        *_OPTIONS,
-        *modules,
-        *modules.values(),
-        str([*nan_preserve]),
-        source,
-    )
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+def _key(*parts: str) -> str:
+    return hashlib.sha256("\0".join((*_OPTIONS, *parts)).encode()).hexdigest()
+
+
+def _compiled_earlier(source_key: str) -> bytes | None:
+    """The binary that any compiler last made of a source."""
+    key = cache.read(_LATEST_KIND, source_key)
+    return None if key is None else cache.read(_CACHE_KIND, key.decode())
 
 
 def _dump(directory: Path, name: str, source: str, binary: bytes) -> None:

@@ -1,0 +1,84 @@
+"""Inductor's cache of generated modules, repaired where files in it are damaged.
+
+In: a compilation that may start from the cache. Out: its result, after dropping damaged files if it
+needs that; or CorruptCacheError. Forbidden: touching files whose content is what their name promises;
+looking at the cache at all unless a compilation fails in it.
+
+Inductor names a module after the hash of its source and believes a file that has the name. One that was
+truncated (a full disk, a crash) would fail every later process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from torchvk_compile import torch_compat
+from torchvk_compile.errors import CorruptCacheError, TorchVKError
+from torchvk_compile.log import logger
+
+_Result = TypeVar("_Result")
+
+_LOADER = "torch._inductor.runtime.compile_tasks"
+"""Modules that Inductor loads from its cache have this name as a prefix."""
+
+
+def with_repair(compilation: Callable[[], _Result]) -> _Result:
+    """The compilation's result. If it fails in a cached module, damaged ones go and it runs once more.
+
+    Raises:
+        CorruptCacheError: it fails in a cached module that is not damaged, or again after the repair.
+        anything else the compilation raises.
+    """
+    try:
+        return compilation()
+    except Exception as error:
+        if not _is_about_the_cache(error):
+            raise
+        dropped = drop_damaged_modules()
+        if not dropped:
+            raise _corrupt(error) from error
+        logger().warning(
+            "dropped %d damaged files from %s; compiling again",
+            len(dropped),
+            torch_compat.inductor_cache_directory(),
+        )
+    try:
+        return compilation()
+    except Exception as error:
+        if not _is_about_the_cache(error):
+            raise
+        raise _corrupt(error) from error
+
+
+def drop_damaged_modules() -> list[Path]:
+    """Delete generated modules whose content does not match their name. Returns what was deleted."""
+    dropped = []
+    for path in torch_compat.inductor_cache_directory().glob("??/c*.py"):
+        try:
+            intact = torch_compat.inductor_module_name(path.read_bytes()) == path.stem
+        except OSError:
+            continue
+        if not intact:
+            with contextlib.suppress(OSError):
+                path.unlink()
+                dropped.append(path)
+    return dropped
+
+
+def _is_about_the_cache(error: Exception) -> bool:
+    if isinstance(error, TorchVKError):
+        return False
+    text = str(error)
+    return _LOADER in text or str(torch_compat.inductor_cache_directory()) in text
+
+
+def _corrupt(error: Exception) -> CorruptCacheError:
+    directory = torch_compat.inductor_cache_directory()
+    first_line = (str(error).splitlines() or [type(error).__name__])[0]
+    return CorruptCacheError(
+        f"a compiled graph in Inductor's cache cannot be loaded ({first_line}). Delete the directory "
+        f"{directory}, or set TORCHINDUCTOR_CACHE_DIR to another one; graphs are then compiled anew"
+    )
