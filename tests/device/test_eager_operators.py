@@ -121,16 +121,6 @@ def test_in_place_with_itself(vk: torch.device) -> None:
     assert tensor.tolist() == [0.0, 4.0, 16.0, 36.0]
 
 
-def test_in_place_with_an_overlapping_view(vk: torch.device) -> None:
-    host, there = torch.arange(6.0), torch.arange(6.0, device=vk)
-    there[1:].add_(there[:-1])
-    assert torch.equal(there[1:].cpu(), host[1:] + host[:-1])
-    square = torch.arange(9.0).reshape(3, 3)
-    result = square.to(vk)
-    result.add_(result.t())
-    assert torch.equal(result.cpu(), square + square.t())
-
-
 def test_unaligned_views(vk: torch.device) -> None:
     for dtype in (torch.float32, torch.float16, torch.uint8):
         host = torch.arange(64).to(dtype)
