@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -123,7 +124,7 @@ def register_with_inductor() -> None:
 @functools.cache
 def _register() -> None:
     torch_compat.check_torch_version()
-    torch_compat.keep_dynamo_out(*_OPAQUE_MODULES)
+    _keep_dynamo_out()
     from torchvk_compile.codegen.scheduling import VulkanScheduling
     from torchvk_compile.codegen.wrapper import PlanWrapperCodegen
     from torchvk_compile.device_interface import VulkanInterface
@@ -210,3 +211,13 @@ def _graph_values(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> li
 
 def _device_type(value: Any) -> str | None:
     return value.device.type if isinstance(value, torch.Tensor) else None
+
+
+@functools.cache
+def _keep_dynamo_out() -> None:
+    torch_compat.keep_dynamo_out(*_OPAQUE_MODULES)
+
+
+if "torch._dynamo" in sys.modules:
+    # `torch.compile` is looking the backend up. Dynamo may meet eager operators before it has a graph for us.
+    _keep_dynamo_out()

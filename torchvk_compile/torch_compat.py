@@ -7,6 +7,7 @@ Forbidden: replacing torch functions, changing global torch configuration.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import operator
 import os
@@ -155,6 +156,7 @@ def compile_with_autograd(
     from torch._inductor.compile_fx import compile_fx
 
     cached = functorch_config.enable_autograd_cache and _autograd_cache_is_sound(example_inputs)
+    _allow_sizes_from_data(fake_mode_of(example_inputs))
     with functorch_config.patch(enable_autograd_cache=cached):
         return compile_fx(
             gm,
@@ -174,6 +176,19 @@ class _Decompositions(dict[Any, Callable[..., Any]]):
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[()]]:
         return decompositions, ()
+
+
+def _allow_sizes_from_data(fake_mode: Any) -> None:
+    """Let a graph hold operators whose result's shape depends on the data, as the gradient under a mask is one.
+
+    Dynamo keeps them out of forward graphs by itself, unless the user lets them in. Its shape environment
+    belongs to this one graph.
+    """
+    shape_env = getattr(fake_mode, "shape_env", None)
+    if shape_env is not None:
+        shape_env.settings = dataclasses.replace(
+            shape_env.settings, allow_dynamic_output_shape_ops=True
+        )
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:

@@ -55,3 +55,15 @@ def test_two_dropouts_of_one_graph_are_independent(vk: torch.device) -> None:
     one, other = compiled(torch.ones(10_000, device=vk))
     agreement = ((one != 0) == (other != 0)).cpu().float().mean()
     assert abs(agreement - 0.5) < 0.05
+
+
+def test_random_fills_inside_a_graph(vk: torch.device) -> None:
+    def fill(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        slopes = torch.nn.functional.rrelu(x - 1, 0.1, 0.3, training=True)
+        return x.clone().uniform_(2, 4), x.clone().normal_(2, 4), slopes
+
+    compiled = torch.compile(fill, backend="torchvk")
+    even, normal, slopes = (result.cpu() for result in compiled(torch.zeros(4000, device=vk)))
+    assert 2 <= float(even.min()) < 2.1 and 3.9 < float(even.max()) < 4
+    assert abs(float(normal.mean()) - 2) < 0.3 and abs(float(normal.std()) - 4) < 0.3
+    assert -0.3 <= float(slopes.min()) < -0.29 and -0.11 < float(slopes.max()) <= -0.1

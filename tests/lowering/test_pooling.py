@@ -38,6 +38,7 @@ POOLS: dict[str, tuple[Callable[[Tensor], Any], tuple[int, ...]]] = {
         lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),
         (2, 3, 8, 9),
     ),
+    "average, overhanging": (lambda x: F.avg_pool1d(x, 7, 3, ceil_mode=True), (1, 2, 9)),
     "average, wide": (lambda x: F.avg_pool2d(x, 11, 3, 5), (1, 2, 17, 16)),
     "average, three dimensions": (
         lambda x: F.avg_pool3d(x, 3, 2, 1, ceil_mode=True),

@@ -15,16 +15,18 @@ from torchvk_compile import config
 from torchvk_compile.errors import UnsupportedOperatorError
 
 EAGER_KERNELS = frozenset(
-    f"aten.{name}"
-    for name in (
-        *("nonzero.default", "masked_select.default", "index.Tensor", "index_put_.default"),
-        *(
-            "_unique2.default",
-            "unique_dim.default",
-            "unique_consecutive.default",
-            "unique_dim_consecutive.default",
-        ),
-        *("bincount.default", "repeat_interleave.Tensor"),
+    (
+        *("aten.nonzero.default", "aten.masked_select.default"),
+        *("aten.index.Tensor", "aten.index_put_.default"),
+        *("aten._unique.default", "aten._unique2.default", "aten.unique_dim.default"),
+        *("aten.unique_consecutive.default", "aten.unique_dim_consecutive.default"),
+        *("aten.bincount.default", "aten.repeat_interleave.Tensor"),
+        *("aten.histogram.bin_ct", "aten.histogram.bins_tensor"),
+        *("aten._histogramdd_bin_edges.default", "aten._histogramdd_from_bin_cts.default"),
+        "aten._histogramdd_from_bin_tensors.default",
+        # Written in Python by torch, as a loop over chunks of the batch.
+        "torch_nn._linear_cross_entropy_batch_chunked.default",
+        "torch_nn._linear_cross_entropy_batch_chunked_no_reduction.default",
     )
 )
 """Operators that eager runs on the device in several steps, since the host has to learn a size between them."""

@@ -15,6 +15,7 @@ from torchvk_compile.device import pinning, tensors
 
 _KEY = "PrivateUse1"
 _AUTOCAST_KEY = "AutocastPrivateUse1"
+_SPARSE_KEYS = ("SparsePrivateUse1", "SparseCsrPrivateUse1")
 _NAMESPACE = "aten::"
 
 _libraries: list[torch.library.Library] = []
@@ -54,6 +55,7 @@ def register_all_kernels() -> None:
         fill,
         histograms,
         shapes,
+        sparse,
         transfer,
         unique,
         views,
@@ -73,6 +75,8 @@ def register_all_kernels() -> None:
     fallbacks = _new_library("_")
     fallbacks.fallback(eager.fallback, _KEY)
     fallbacks.fallback(torch.library.fallthrough_kernel, _AUTOCAST_KEY)
+    for key in _SPARSE_KEYS:
+        fallbacks.fallback(sparse.refuse, key)
     for name, function in autocast.kernels().items():
         library.impl(name, function, _AUTOCAST_KEY)
 

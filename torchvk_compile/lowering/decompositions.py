@@ -158,6 +158,28 @@ def assert_async(condition: torch.Tensor) -> None:
     aten._assert_async.msg(condition, "Expected Tensor with single nonzero value, but got zero")
 
 
+# What torch's own decompositions leave open ------------------------------------------------------------------
+
+
+def uniform(
+    x: torch.Tensor, low: float = 0.0, high: float = 1.0, *, generator: Any = None
+) -> torch.Tensor:
+    """Random numbers of [low, high) in the form of `x`: what `uniform_` becomes without mutation."""
+    return torch.rand_like(x) * (high - low) + low
+
+
+def normal(
+    x: torch.Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None
+) -> torch.Tensor:
+    """Normally distributed numbers in the form of `x`: what `normal_` becomes without mutation."""
+    return torch.randn_like(x) * std + mean
+
+
+def take(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Elements of `x` by their place in row-major order; a 0-d index stays on the device."""
+    return aten.index.Tensor(x.reshape(-1), [index])
+
+
 DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     # The gradient of a step function is a tensor without memory, which only ATen's CPU and CUDA know.
     aten._efficientzerotensor.default: torch.zeros,
@@ -168,4 +190,7 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten._thnn_fused_gru_cell_backward.default: gru_cell_backward,
     aten._weight_norm_interface_backward.default: weight_norm_backward,
     **optimizer_steps.FUNCTIONAL,
+    aten.uniform.default: uniform,
+    aten.normal_functional.default: normal,
+    aten.take.default: take,
 }

@@ -258,9 +258,17 @@ def _is_narrow(x: Any, kernel_size: Sequence[int], *rest: Any, **options: Any) -
 
 
 def _gradient_is_narrow(
-    grad: Any, x: Any, kernel_size: Sequence[int], *rest: Any, **options: Any
+    grad: Any,
+    x: Any,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    *rest: Any,
+    **options: Any,
 ) -> bool:
-    return _is_narrow(x, kernel_size)
+    # Inductor's loops divide by the whole window also where the last one hangs over the end (torch 2.11 to 2.13).
+    return not ceil_mode and _is_narrow(x, kernel_size)
 
 
 def _adaptive_is_narrow(x: Any, size: Sequence[Any]) -> bool:

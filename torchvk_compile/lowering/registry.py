@@ -20,6 +20,7 @@ def register_lowerings() -> None:
     from torchvk_compile.lowering.any import register_any
     from torchvk_compile.lowering.arithmetic import register_arithmetic
     from torchvk_compile.lowering.convolution import register_convolution
+    from torchvk_compile.lowering.distances import register_distances
     from torchvk_compile.lowering.embedding import register_embeddings
     from torchvk_compile.lowering.grid_sampling import register_grid_sampling
     from torchvk_compile.lowering.histogram import register_histograms
@@ -30,6 +31,7 @@ def register_lowerings() -> None:
     from torchvk_compile.lowering.sampling import register_sampling
     from torchvk_compile.lowering.scan import register_scans
     from torchvk_compile.lowering.scatter import register_scatters
+    from torchvk_compile.lowering.selection import register_selections
     from torchvk_compile.lowering.sort import register_sorts
     from torchvk_compile.lowering.trilinear import register_trilinear
     from torchvk_compile.lowering.variance import register_variances
@@ -39,6 +41,7 @@ def register_lowerings() -> None:
     register_matmul()
     register_trilinear()
     register_variances()
+    register_distances()
     register_convolution()
     register_pooling()
     register_resampling()
@@ -46,6 +49,7 @@ def register_lowerings() -> None:
     register_scans()
     register_sorts()
     register_scatters()
+    register_selections()
     register_embeddings()
     register_histograms()
     register_sampling()
