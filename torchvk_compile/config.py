@@ -21,8 +21,9 @@ name                    environment             default    meaning
 ``without``             TORCHVK_WITHOUT         none       mechanisms to switch off, for measuring
                                                            what each is worth: some of MECHANISMS,
                                                            separated by commas
-``log``                 TORCHVK_LOG             warning    level of the ``torchvk`` logger: debug,
-                                                           info, warning, error
+``log``                 TORCHVK_LOG             warning    what to log, separated by commas: a level
+                                                           (debug, info, warning, error) and names of
+                                                           ARTIFACTS, with a ``+`` for every detail
 ======================  ======================  =========  =======================================
 
 An assignment wins over the environment; the environment is read when a setting is, so an invalid
@@ -37,7 +38,7 @@ import os
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -49,7 +50,7 @@ slangc: Path | None
 dump_shaders: Path | None
 validation: bool
 without: frozenset[str]
-log: Literal["debug", "info", "warning", "error"]
+log: str
 
 MECHANISMS = {
     "fusion": "operators share kernels",
@@ -62,6 +63,19 @@ MECHANISMS = {
     "subgroups": "reductions combine through the subgroup, not shared memory alone",
 }
 """What `without` can switch off, when a graph is compiled. Results stay right; eager operators keep everything."""
+
+LEVELS = ("debug", "info", "warning", "error")
+"""Levels of `log`."""
+
+ARTIFACTS = {
+    "kernels": "each Slang module that is compiled, and how long it took; +: its source",
+    "plans": "each compiled graph: kernels, dispatches, memory; +: each time one runs",
+    "fusion": "which operators each kernel computes, and their source lines",
+    "cache": "what the caches write and drop; +: each hit and miss",
+    "runtime": "devices that are opened, and under which driver",
+    "eager": "each eager operator that is compiled, with its dtypes and shapes",
+}
+"""What `log` can switch on one by one."""
 
 _PREFIX = "TORCHVK_"
 
@@ -98,6 +112,19 @@ def _flag(value: object) -> object:
     if word in ("", "0", "false", "no", "off"):
         return False
     raise ValueError("expected a boolean (1 or 0 in the environment)")
+
+
+def _log(value: object) -> object:
+    if not isinstance(value, str):
+        raise ValueError("expected text")
+    words = [word.strip().lower() for word in value.split(",") if word.strip()]
+    known = (*LEVELS, *ARTIFACTS)
+    for word in words:
+        if word not in LEVELS and word.removeprefix("+") not in ARTIFACTS:
+            nearest = difflib.get_close_matches(word.removeprefix("+"), known, n=1, cutoff=0.5)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+            raise ValueError(f"{word!r} is none of {', '.join(known)}{hint}")
+    return ",".join(words) or "warning"
 
 
 def _mechanisms(value: object) -> object:
@@ -138,7 +165,7 @@ SETTINGS: dict[str, Setting] = {
         Setting("dump_shaders", None, _optional_path),
         Setting("validation", False, _flag),
         Setting("without", frozenset(), _mechanisms),
-        Setting("log", "warning", _choice("debug", "info", "warning", "error")),
+        Setting("log", "warning", _log),
     )
 }
 
@@ -183,13 +210,15 @@ def assign(name: str, value: object) -> None:
 
 
 @contextlib.contextmanager
-def patch(**changes: object) -> Iterator[None]:
-    """Change settings inside a ``with`` block: ``with config.patch(cpu_fallback="warn"): ...``.
+def patch(settings: Mapping[str, object] | None = None, /, **changes: object) -> Iterator[None]:
+    """Change settings inside a ``with`` block, or for a function that is decorated with it.
 
-    All names and values are checked before the first one changes. Process-wide, not per thread.
+    ``with config.patch(cpu_fallback="warn"): ...`` and ``config.patch({"cpu_fallback": "warn"})``
+    mean the same, as in torch's own configuration modules. All names and values are checked before the
+    first one changes. Process-wide, not per thread.
     """
     checked = {}
-    for name, value in changes.items():
+    for name, value in {**(settings or {}), **changes}.items():
         setting = SETTINGS.get(name)
         if setting is None:
             _refuse_unknown(name)

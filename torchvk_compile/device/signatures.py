@@ -23,6 +23,7 @@ import torch
 from torchvk_compile.device import cpu_fallback, eager, physical
 from torchvk_compile.device.operators import OperatorInfo
 from torchvk_compile.errors import UnsupportedOperatorError
+from torchvk_compile.log import logger
 
 _WORKER = "torchvk-eager-compiler"
 _CANNOT_TRACE = "INTERNAL ASSERT FAILED"  # torch's way to say that an op has no functional form
@@ -129,6 +130,8 @@ def _compile(
 ) -> eager.Runner:
     from torchvk_compile.device import one_op_graph
 
+    tensors = ", ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in found)
+    logger("eager").info("compiling %s for %s", info.name, tensors or "no tensor")
     call = one_op_graph.Call.of(op, info, args, kwargs)
     dtypes: list[torch.dtype] = []
     if (geometry := one_op_graph.result_geometry(call)) is not None:

@@ -204,9 +204,7 @@ class GraphPlan:
         """
         data = json.loads(text)
         if data.pop("version", None) != PLAN_VERSION:
-            raise ValueError(
-                "plan was written by another version of TorchVK; clear the Inductor cache"
-            )
+            raise ValueError("plan was written by another version of TorchVK")
         return GraphPlan(
             name=data["name"],
             slang=slang,
