@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from torchvk_compile import torch_compat
 from torchvk_compile.device import cpu_fallback, eager, physical
 from torchvk_compile.device.operators import OperatorInfo
 from torchvk_compile.errors import UnsupportedOperatorError
@@ -190,7 +191,8 @@ def _compiled(
     try:
         graph = one_op_graph.trace(call, same_view, dynamic, positions, dtypes)
     except (NotImplementedError, RuntimeError) as error:
-        if isinstance(error, NotImplementedError) or _CANNOT_TRACE in str(error):
+        unknown = isinstance(error, NotImplementedError) or _CANNOT_TRACE in str(error)
+        if unknown or torch_compat.depends_on_data(error):
             raise _unsupported(call, error) from error
         raise
     try:
