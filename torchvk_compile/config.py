@@ -3,28 +3,7 @@
 In: assignments, ``patch(...)`` and ``TORCHVK_*`` variables. Out: validated, typed values.
 Forbidden: importing other rooms, touching torch's configuration, reading files.
 
-======================  ======================  =========  =======================================
-name                    environment             default    meaning
-======================  ======================  =========  =======================================
-``cpu_fallback``        TORCHVK_CPU_FALLBACK    error      an op without a GPU kernel: ``error``
-                                                           raises, ``warn`` warns once per op and
-                                                           runs it on the CPU, ``allow`` only counts
-``device``              TORCHVK_DEVICE          none       restrict to one GPU: its index or a part
-                                                           of its name
-``cache_dir``           TORCHVK_CACHE_DIR       none       where compiled shaders and pipelines are
-                                                           kept; none: the user's cache directory
-``slangc``              TORCHVK_SLANGC          none       Slang compiler to use: the executable,
-                                                           the library, or a directory with either
-``dump_shaders``        TORCHVK_DUMP_SHADERS    none       directory for every kernel module's
-                                                           ``.slang`` and ``.spv``
-``validation``          TORCHVK_VALIDATION      0          switch the Khronos validation layer on
-``without``             TORCHVK_WITHOUT         none       mechanisms to switch off, for measuring
-                                                           what each is worth: some of MECHANISMS,
-                                                           separated by commas
-``log``                 TORCHVK_LOG             warning    what to log, separated by commas: a level
-                                                           (debug, info, warning, error) and names of
-                                                           ARTIFACTS, with a ``+`` for every detail
-======================  ======================  =========  =======================================
+`SETTINGS` has each with its default and its meaning; docs/configuration.md is the same as a table.
 
 An assignment wins over the environment; the environment is read when a setting is, so an invalid
 variable is reported by the code that needs it and never breaks ``import torch``.
@@ -82,11 +61,21 @@ _PREFIX = "TORCHVK_"
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting: its name, its default and the function that validates (or refuses) a value."""
+    """One setting.
+
+    Attributes:
+        name: as in ``config.<name>``.
+        default: where neither the program nor the environment says anything.
+        validate: returns the value in its type, or raises ValueError.
+        values: what it takes, in words.
+        meaning: what it does; a sentence of docs/configuration.md.
+    """
 
     name: str
     default: object
     validate: Callable[[object], object]
+    values: str
+    meaning: str
 
     @property
     def variable(self) -> str:
@@ -158,14 +147,66 @@ def _optional_device(value: object) -> object:
 SETTINGS: dict[str, Setting] = {
     setting.name: setting
     for setting in (
-        Setting("cpu_fallback", "error", _choice("error", "warn", "allow")),
-        Setting("device", None, _optional_device),
-        Setting("cache_dir", None, _optional_path),
-        Setting("slangc", None, _optional_path),
-        Setting("dump_shaders", None, _optional_path),
-        Setting("validation", False, _flag),
-        Setting("without", frozenset(), _mechanisms),
-        Setting("log", "warning", _log),
+        Setting(
+            "cpu_fallback",
+            "error",
+            _choice("error", "warn", "allow"),
+            "`error`, `warn` or `allow`",
+            "an operator without a GPU kernel raises; runs on the CPU and warns once per operator; "
+            "runs on the CPU and is only counted",
+        ),
+        Setting(
+            "device",
+            None,
+            _optional_device,
+            "a number or a part of a name",
+            "restricts TorchVK to one device, which becomes `vk:0`; read when the first device is "
+            "looked for",
+        ),
+        Setting(
+            "cache_dir",
+            None,
+            _optional_path,
+            "a directory",
+            "where compiled shaders and pipelines are kept; by default the user's cache directory",
+        ),
+        Setting(
+            "slangc",
+            None,
+            _optional_path,
+            "a file or a directory",
+            "the Slang compiler: the executable, the library, or a directory with either; by default "
+            "that of the package slangtorch, then PATH, then VULKAN_SDK",
+        ),
+        Setting(
+            "dump_shaders",
+            None,
+            _optional_path,
+            "a directory",
+            "keeps the Slang source and the SPIR-V of every graph there",
+        ),
+        Setting(
+            "validation",
+            False,
+            _flag,
+            "`1` or `0`",
+            "switches the Khronos validation layer on; read when the first device is looked for",
+        ),
+        Setting(
+            "without",
+            frozenset(),
+            _mechanisms,
+            "names, separated by commas",
+            "mechanisms to switch off, to measure what each is worth (see below)",
+        ),
+        Setting(
+            "log",
+            "warning",
+            _log,
+            "words, separated by commas",
+            "a level (`debug`, `info`, `warning`, `error`) and artifacts (see below), with a `+` for "
+            "every detail",
+        ),
     )
 }
 
