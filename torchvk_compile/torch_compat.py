@@ -167,14 +167,6 @@ def compile_with_autograd(
         )
 
 
-def depends_on_data(error: BaseException) -> bool:
-    """Whether torch could not trace an operator because its result's shape, or a branch, depends on the data."""
-    from torch._subclasses import fake_tensor
-
-    kinds = (fake_tensor.DynamicOutputShapeException, fake_tensor.DataDependentOutputException)
-    return isinstance(error, kinds)
-
-
 class _Decompositions(dict[Any, Callable[..., Any]]):
     """A table that Inductor's cache key knows by the function that makes it.
 
@@ -299,3 +291,20 @@ def tracing_with(fake_mode: Any) -> Any:
     from torch._inductor.virtualized import V
 
     return V.set_fake_mode(fake_mode)
+
+
+def attention_ways() -> tuple[bool, bool]:
+    """What `torch.nn.attention.sdpa_kernel` allows: a fused kernel, and the decomposition into products and softmax.
+
+    There is one fused kernel here, and it answers to every name that torch has for one. It is not allowed
+    where the decomposition is and has been given a higher priority than flash attention.
+    """
+    from torch.nn.attention import SDPBackend, _cur_sdpa_kernel_backends
+
+    backends = _cur_sdpa_kernel_backends()
+    decomposed = SDPBackend.MATH in backends
+    fused = len(backends) > decomposed
+    if decomposed and fused:
+        order = torch._C._get_sdp_priority_order()
+        fused = order.index(int(SDPBackend.FLASH_ATTENTION)) < order.index(int(SDPBackend.MATH))
+    return fused, decomposed

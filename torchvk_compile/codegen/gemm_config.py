@@ -134,7 +134,7 @@ def choose_config(
         batch, m, n, k: sizes, or hints of them.
         accumulator: dtype of the sums.
     """
-    if _runs_panels(profile, accumulator):
+    if runs_panels(profile, accumulator):
         return _panel(profile, batch * m * n * k)
     units = profile.compute_units or _ASSUMED_COMPUTE_UNITS
     # Wider accumulators and 32-bit integer products take more registers than 8x8 outputs leave.
@@ -170,7 +170,8 @@ def _seconds(config: TileConfig, units: int, batch: int, m: int, n: int, k: int)
     return seconds
 
 
-def _runs_panels(profile: Any, accumulator: torch.dtype) -> bool:
+def runs_panels(profile: Any, accumulator: torch.dtype) -> bool:
+    """Whether the device runs on a CPU and its subgroups can serve as vectors of `accumulator`."""
     if profile.device_type != "cpu" or not profile.subgroup_shuffle:
         return False
     if "subgroups" in config.without:

@@ -1,7 +1,7 @@
 """One launch of a kernel written by hand that nothing fuses with: a step of a sort, a bag of embeddings.
 
-In: a Jinja shell, realized inputs, sizes. Out: a node of Inductor's graph with one output, which becomes a
-`DispatchLine`. Forbidden: knowing what the shell computes.
+In: a Jinja shell, realized inputs, sizes. Out: a node of Inductor's graph, which becomes a `DispatchLine`.
+Forbidden: knowing what the shell computes.
 
 A kernel whose stores take a fused epilogue is a `TemplateKernel` instead.
 """
@@ -52,16 +52,19 @@ class Shell:
 class Launch(ir.ExternKernelOut):
     """A buffer that one kernel fills.
 
-    The shell's arguments are ``output``, the names in `inputs` (pointers to the first element of each) and the
-    names in `sizes`.
+    The shell's arguments are ``output``, the names in `inputs` and `also_written` (pointers to the first element of
+    each buffer, whatever part of it an input is) and the names in `sizes`.
 
     Args:
-        device, dtype, size: of the output, which is contiguous.
+        device, dtype, size: of the output.
         shell: the kernel.
-        inputs: contiguous buffers by argument name; see `contiguous_input`.
-        sizes: extents by argument name.
+        inputs: buffers by argument name; see `contiguous_input`.
+        sizes: extents, strides and offsets by argument name.
         groups: number of workgroups.
         assertions: messages by the argument that holds their code; with them comes the argument ``errors``.
+        stride: of the output, contiguous by default.
+        also_written: further buffers that the kernel fills, by argument name (Inductor's `empty_strided`).
+        flops: floating-point operations of the kernel's products, for reports.
     """
 
     def __init__(
@@ -74,13 +77,22 @@ class Launch(ir.ExternKernelOut):
         sizes: Mapping[str, sympy.Expr],
         groups: sympy.Expr,
         assertions: Mapping[str, str] | None = None,
+        stride: Sequence[sympy.Expr] | None = None,
+        also_written: Mapping[str, ir.TensorBox] | None = None,
+        flops: sympy.Expr = sympy.S.Zero,
     ) -> None:
         self._shell = shell
         self._assertions = dict(assertions or {})
         self._names = tuple(inputs)
         self._sizes = {name: sympy.sympify(value) for name, value in sizes.items()}
         self._groups = groups
-        super().__init__(ir.FixedLayout(device, dtype, list(size)), list(inputs.values()))
+        self._flops = flops
+        self._also_written = dict(also_written or {})
+        super().__init__(ir.FixedLayout(device, dtype, list(size), stride), list(inputs.values()))
+        for buffer in self._also_written.values():
+            self.mutation_outputs.append(
+                ir.MutationOutput(ir.NoneLayout(device=device), buffer, self)
+            )
 
     @staticmethod
     def create(*args: Any, **kwargs: Any) -> ir.TensorBox:
@@ -95,6 +107,7 @@ class Launch(ir.ExternKernelOut):
 
     def codegen(self, wrapper: Any) -> None:
         arguments, operands = self._arguments(wrapper)
+        written = [self, *self._also_written.values()]
         source = render(
             self._shell.template,
             kernel=KERNEL_NAME,
@@ -111,9 +124,9 @@ class Launch(ir.ExternKernelOut):
                 groups=grid(self._groups, 1),
                 operands=operands,
                 reads=tuple(dict.fromkeys(node.get_name() for node in self.inputs)),
-                writes=(self.get_name(),),
+                writes=tuple(node.get_name() for node in written),
                 origins=frozenset(self.origins),
-                cost=Cost(bytes_of_nodes(self.inputs), bytes_of_nodes([self])),
+                cost=Cost(bytes_of_nodes(self.inputs), bytes_of_nodes(written), self._flops),
             )
         )
 
@@ -143,6 +156,8 @@ class Launch(ir.ExternKernelOut):
         bound = [self._pointer("output", self)]
         for name, node in zip(self._names, self.inputs, strict=True):
             bound.append(self._pointer(name, node))
+        for name, node in self._also_written.items():
+            bound.append(self._pointer(name, node))
         for name, value in self._sizes.items():
             wrapper.ensure_size_computed(value)
             bound.append(
@@ -161,8 +176,8 @@ class Launch(ir.ExternKernelOut):
 
     def _index_type(self) -> str:
         """``int`` where every element's byte offset fits 32 bits, which library loads rely on."""
-        for node in (self, *self.inputs):
-            nbytes = sympy_product(node.get_size()) * node.get_dtype().itemsize
+        for node in (self, *self.inputs, *self._also_written.values()):
+            nbytes = node.get_layout().storage_size() * node.get_dtype().itemsize
             if not SIMDScheduling.can_use_32bit_indexing(nbytes, []):
                 return "int64_t"
         return "int"

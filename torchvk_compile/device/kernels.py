@@ -1,6 +1,7 @@
 """Registering the kernels of this room with torch's dispatcher.
 
-In: the KERNELS tables of this room. Out: entries for PrivateUse1 and AutocastPrivateUse1.
+In: the KERNELS tables of this room. Out: entries for PrivateUse1, AutogradPrivateUse1 and
+AutocastPrivateUse1.
 Forbidden: kernels themselves.
 
 A process that only imports torch pays for the few registrations by which a first vk tensor can come
@@ -14,6 +15,7 @@ import torch
 from torchvk_compile.device import pinning, tensors
 
 _KEY = "PrivateUse1"
+_AUTOGRAD_KEY = "AutogradPrivateUse1"
 _AUTOCAST_KEY = "AutocastPrivateUse1"
 _SPARSE_KEYS = ("SparsePrivateUse1", "SparseCsrPrivateUse1")
 _NAMESPACE = "aten::"
@@ -49,8 +51,8 @@ def register_entry_kernels() -> None:
 def register_all_kernels() -> None:
     """Register everything else. Called once, before the first device opens."""
     from torchvk_compile.device import (
+        attention,
         autocast,
-        ctc,
         data_dependent,
         eager,
         fill,
@@ -63,7 +65,7 @@ def register_all_kernels() -> None:
     )
 
     library = _new_library("aten")
-    rooms = (views, transfer, fill, data_dependent, histograms, unique, ctc, pinning)
+    rooms = (views, transfer, fill, data_dependent, histograms, unique, pinning)
     own = {name: function for room in rooms for name, function in room.KERNELS.items()}
     for name, function in own.items():
         library.impl(name, function, _KEY)
@@ -73,6 +75,10 @@ def register_all_kernels() -> None:
     for name, function in shapes.KERNELS.items():
         if not torch._C._dispatch_has_kernel_for_dispatch_key(_NAMESPACE + name, "Meta"):
             library.impl(name, function, "Meta")
+    attention.define_operators()
+    for name, function in attention.KERNELS.items():
+        library.impl(name, function, _KEY)
+        library.impl(name, function, _AUTOGRAD_KEY)
     fallbacks = _new_library("_")
     fallbacks.fallback(eager.fallback, _KEY)
     fallbacks.fallback(torch.library.fallthrough_kernel, _AUTOCAST_KEY)

@@ -19,8 +19,8 @@ def register_lowerings() -> None:
     """Add TorchVK's lowerings to Inductor's table; called once."""
     from torchvk_compile.lowering.any import register_any
     from torchvk_compile.lowering.arithmetic import register_arithmetic
+    from torchvk_compile.lowering.attention import register_attention
     from torchvk_compile.lowering.convolution import register_convolution
-    from torchvk_compile.lowering.ctc import register_ctc
     from torchvk_compile.lowering.distances import register_distances
     from torchvk_compile.lowering.embedding import register_embeddings
     from torchvk_compile.lowering.grid_sampling import register_grid_sampling
@@ -40,10 +40,10 @@ def register_lowerings() -> None:
     register_any()
     register_arithmetic()
     register_matmul()
+    register_attention()
     register_trilinear()
     register_variances()
     register_distances()
-    register_ctc()
     register_convolution()
     register_pooling()
     register_resampling()

@@ -32,13 +32,11 @@ class KernelArgument:
         name: identifier in the Slang source.
         kind: how the runtime writes it into the argument table.
         slang_type: type of the member in Slang, e.g. ``float*``.
-        starts_struct: it is the first member of a struct in an array, which std140 aligns to 16 bytes.
     """
 
     name: str
     kind: ArgumentKind
     slang_type: str
-    starts_struct: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -54,7 +52,7 @@ class KernelSpec:
         name: entry point.
         workgroup_size: invocations per workgroup (one-dimensional).
         subgroup_size: required subgroup size, 0 where the kernel works with any.
-        arguments: members of the argument struct in its order, those of nested structs as well.
+        arguments: members of the argument struct, 8-byte ones first.
         origin: FX nodes this kernel computes, for people.
     """
 
@@ -65,11 +63,10 @@ class KernelSpec:
     origin: str = ""
 
     def argument_offsets(self) -> tuple[int, ...]:
-        """Byte offset of every argument in the table slice, following std140 for scalars and arrays of structs."""
+        """Byte offset of every argument in the table slice, following std140 for scalars."""
         offsets, at = [], 0
         for argument in self.arguments:
-            alignment = 16 if argument.starts_struct else argument.nbytes
-            at = -(-at // alignment) * alignment
+            at = -(-at // argument.nbytes) * argument.nbytes
             offsets.append(at)
             at += argument.nbytes
         return tuple(offsets)
@@ -207,7 +204,9 @@ class GraphPlan:
         """
         data = json.loads(text)
         if data.pop("version", None) != PLAN_VERSION:
-            raise ValueError("plan was written by another version of TorchVK")
+            raise ValueError(
+                "plan was written by another version of TorchVK; clear the Inductor cache"
+            )
         return GraphPlan(
             name=data["name"],
             slang=slang,
