@@ -48,7 +48,10 @@ def torchvk(
         ValueError: for an unknown mode.
     """
     if mode not in (None, "default"):
-        raise ValueError(f'torchvk knows mode "default", not {mode!r}')
+        raise ValueError(
+            f'torchvk knows mode "default", not {mode!r}: leave mode out; there are no CUDA graphs to '
+            "ask for, and tiles are chosen by a model of the device"
+        )
     register_with_inductor()
     devices = {_device_type(value) for value in _graph_values(gm, example_inputs)}
 
@@ -150,8 +153,21 @@ def _compile_partition(
     except Exception as error:
         plain = _plain(error)
         if isinstance(plain, UnsupportedOperatorError):
+            plain.place = plain.place or _place_of(plain.op, gm)
             return _refusing(plain)
         raise plain from (None if plain is not error else error.__cause__)
+
+
+def _place_of(op: str, gm: torch.fx.GraphModule) -> str:
+    """The line of the user's program that first calls an operator of a graph, or an empty string."""
+    from torchvk_compile.codegen.origins import frames_of
+
+    for node in gm.graph.nodes:
+        if op in (str(node.target), str(node.meta.get("original_aten"))):
+            frames = frames_of(node.meta.get("stack_trace") or "")
+            if frames:
+                return str(frames[0])
+    return ""
 
 
 def _compile_stages(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Any:

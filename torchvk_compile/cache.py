@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torchvk_compile import config
+from torchvk_compile.log import logger
 
 _MAGIC = b"torchvk cache 1\n"
 _HEADER_BYTES = len(_MAGIC) + hashlib.sha256().digest_size
@@ -72,14 +73,17 @@ def read(kind: str, key: str) -> bytes | None:
         data = path.read_bytes()
     except OSError:
         _count(misses=1)
+        logger("cache").debug("miss: %s %s", kind, key)
         return None
     payload = data[_HEADER_BYTES:]
     if data[:_HEADER_BYTES] != _header(kind, key, payload):
         with contextlib.suppress(OSError):
             path.unlink()
         _count(corrupt=1, misses=1)
+        logger("cache").info("dropped a damaged entry: %s", path)
         return None
     _count(hits=1)
+    logger("cache").debug("hit: %s %s, %d bytes", kind, key, len(payload))
     return payload
 
 
@@ -104,6 +108,7 @@ def write(kind: str, key: str, payload: bytes) -> bool:
             _warn_unwritable(directory(), error)
         return False
     _count(writes=1)
+    logger("cache").info("wrote %s %s, %d bytes", kind, key, len(payload))
     return True
 
 

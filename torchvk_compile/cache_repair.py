@@ -40,7 +40,7 @@ def with_repair(compilation: Callable[[], _Result]) -> _Result:
         dropped = drop_damaged_modules()
         if not dropped:
             raise _corrupt(error) from error
-        logger().warning(
+        logger("cache").warning(
             "dropped %d damaged files from %s; compiling again",
             len(dropped),
             torch_compat.inductor_cache_directory(),

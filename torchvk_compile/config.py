@@ -3,27 +3,7 @@
 In: assignments, ``patch(...)`` and ``TORCHVK_*`` variables. Out: validated, typed values.
 Forbidden: importing other rooms, touching torch's configuration, reading files.
 
-======================  ======================  =========  =======================================
-name                    environment             default    meaning
-======================  ======================  =========  =======================================
-``cpu_fallback``        TORCHVK_CPU_FALLBACK    error      an op without a GPU kernel: ``error``
-                                                           raises, ``warn`` warns once per op and
-                                                           runs it on the CPU, ``allow`` only counts
-``device``              TORCHVK_DEVICE          none       restrict to one GPU: its index or a part
-                                                           of its name
-``cache_dir``           TORCHVK_CACHE_DIR       none       where compiled shaders and pipelines are
-                                                           kept; none: the user's cache directory
-``slangc``              TORCHVK_SLANGC          none       Slang compiler to use: the executable,
-                                                           the library, or a directory with either
-``dump_shaders``        TORCHVK_DUMP_SHADERS    none       directory for every kernel module's
-                                                           ``.slang`` and ``.spv``
-``validation``          TORCHVK_VALIDATION      0          switch the Khronos validation layer on
-``without``             TORCHVK_WITHOUT         none       mechanisms to switch off, for measuring
-                                                           what each is worth: some of MECHANISMS,
-                                                           separated by commas
-``log``                 TORCHVK_LOG             warning    level of the ``torchvk`` logger: debug,
-                                                           info, warning, error
-======================  ======================  =========  =======================================
+`SETTINGS` has each with its default and its meaning; docs/configuration.md is the same as a table.
 
 An assignment wins over the environment; the environment is read when a setting is, so an invalid
 variable is reported by the code that needs it and never breaks ``import torch``.
@@ -37,7 +17,7 @@ import os
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -49,7 +29,7 @@ slangc: Path | None
 dump_shaders: Path | None
 validation: bool
 without: frozenset[str]
-log: Literal["debug", "info", "warning", "error"]
+log: str
 
 MECHANISMS = {
     "fusion": "operators share kernels",
@@ -63,16 +43,39 @@ MECHANISMS = {
 }
 """What `without` can switch off, when a graph is compiled. Results stay right; eager operators keep everything."""
 
+LEVELS = ("debug", "info", "warning", "error")
+"""Levels of `log`."""
+
+ARTIFACTS = {
+    "kernels": "each Slang module that is compiled, and how long it took; +: its source",
+    "plans": "each compiled graph: kernels, dispatches, memory; +: each time one runs",
+    "fusion": "which operators each kernel computes, and their source lines",
+    "cache": "what the caches write and drop; +: each hit and miss",
+    "runtime": "devices that are opened, and under which driver",
+    "eager": "each eager operator that is compiled, with its dtypes and shapes",
+}
+"""What `log` can switch on one by one."""
+
 _PREFIX = "TORCHVK_"
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting: its name, its default and the function that validates (or refuses) a value."""
+    """One setting.
+
+    Attributes:
+        name: as in ``config.<name>``.
+        default: where neither the program nor the environment says anything.
+        validate: returns the value in its type, or raises ValueError.
+        values: what it takes, in words.
+        meaning: what it does; a sentence of docs/configuration.md.
+    """
 
     name: str
     default: object
     validate: Callable[[object], object]
+    values: str
+    meaning: str
 
     @property
     def variable(self) -> str:
@@ -98,6 +101,19 @@ def _flag(value: object) -> object:
     if word in ("", "0", "false", "no", "off"):
         return False
     raise ValueError("expected a boolean (1 or 0 in the environment)")
+
+
+def _log(value: object) -> object:
+    if not isinstance(value, str):
+        raise ValueError("expected text")
+    words = [word.strip().lower() for word in value.split(",") if word.strip()]
+    known = (*LEVELS, *ARTIFACTS)
+    for word in words:
+        if word not in LEVELS and word.removeprefix("+") not in ARTIFACTS:
+            nearest = difflib.get_close_matches(word.removeprefix("+"), known, n=1, cutoff=0.5)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+            raise ValueError(f"{word!r} is none of {', '.join(known)}{hint}")
+    return ",".join(words) or "warning"
 
 
 def _mechanisms(value: object) -> object:
@@ -131,14 +147,66 @@ def _optional_device(value: object) -> object:
 SETTINGS: dict[str, Setting] = {
     setting.name: setting
     for setting in (
-        Setting("cpu_fallback", "error", _choice("error", "warn", "allow")),
-        Setting("device", None, _optional_device),
-        Setting("cache_dir", None, _optional_path),
-        Setting("slangc", None, _optional_path),
-        Setting("dump_shaders", None, _optional_path),
-        Setting("validation", False, _flag),
-        Setting("without", frozenset(), _mechanisms),
-        Setting("log", "warning", _choice("debug", "info", "warning", "error")),
+        Setting(
+            "cpu_fallback",
+            "error",
+            _choice("error", "warn", "allow"),
+            "`error`, `warn` or `allow`",
+            "an operator without a GPU kernel raises; runs on the CPU and warns once per operator; "
+            "runs on the CPU and is only counted",
+        ),
+        Setting(
+            "device",
+            None,
+            _optional_device,
+            "a number or a part of a name",
+            "restricts TorchVK to one device, which becomes `vk:0`; read when the first device is "
+            "looked for",
+        ),
+        Setting(
+            "cache_dir",
+            None,
+            _optional_path,
+            "a directory",
+            "where compiled shaders and pipelines are kept; by default the user's cache directory",
+        ),
+        Setting(
+            "slangc",
+            None,
+            _optional_path,
+            "a file or a directory",
+            "the Slang compiler: the executable, the library, or a directory with either; by default "
+            "that of the package slangtorch, then PATH, then VULKAN_SDK",
+        ),
+        Setting(
+            "dump_shaders",
+            None,
+            _optional_path,
+            "a directory",
+            "keeps the Slang source and the SPIR-V of every graph there",
+        ),
+        Setting(
+            "validation",
+            False,
+            _flag,
+            "`1` or `0`",
+            "switches the Khronos validation layer on; read when the first device is looked for",
+        ),
+        Setting(
+            "without",
+            frozenset(),
+            _mechanisms,
+            "names, separated by commas",
+            "mechanisms to switch off, to measure what each is worth (see below)",
+        ),
+        Setting(
+            "log",
+            "warning",
+            _log,
+            "words, separated by commas",
+            "a level (`debug`, `info`, `warning`, `error`) and artifacts (see below), with a `+` for "
+            "every detail",
+        ),
     )
 }
 
@@ -183,13 +251,15 @@ def assign(name: str, value: object) -> None:
 
 
 @contextlib.contextmanager
-def patch(**changes: object) -> Iterator[None]:
-    """Change settings inside a ``with`` block: ``with config.patch(cpu_fallback="warn"): ...``.
+def patch(settings: Mapping[str, object] | None = None, /, **changes: object) -> Iterator[None]:
+    """Change settings inside a ``with`` block, or for a function that is decorated with it.
 
-    All names and values are checked before the first one changes. Process-wide, not per thread.
+    ``with config.patch(cpu_fallback="warn"): ...`` and ``config.patch({"cpu_fallback": "warn"})``
+    mean the same, as in torch's own configuration modules. All names and values are checked before the
+    first one changes. Process-wide, not per thread.
     """
     checked = {}
-    for name, value in changes.items():
+    for name, value in {**(settings or {}), **changes}.items():
         setting = SETTINGS.get(name)
         if setting is None:
             _refuse_unknown(name)

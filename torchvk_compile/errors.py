@@ -29,6 +29,8 @@ class UnsupportedOperatorError(TorchVKError, NotImplementedError):
         dtype: the dtype that has no kernel, or None when no dtype has one.
         shape: the shape of the first tensor argument, or None when it does not matter.
         reason: why there is no kernel, or an empty string.
+        place: ``file:line`` of the program that calls it in a compiled graph, or an empty string;
+            an eager call's traceback ends there anyway.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class UnsupportedOperatorError(TorchVKError, NotImplementedError):
         self.dtype = dtype
         self.shape = None if shape is None else tuple(shape)
         self.reason = reason
+        self.place = ""
         super().__init__(op)
 
     def __str__(self) -> str:
@@ -52,7 +55,9 @@ class UnsupportedOperatorError(TorchVKError, NotImplementedError):
         if self.shape is not None:
             subject += f" and shape ({', '.join(map(str, self.shape))})"
         if self.reason:
-            subject += f": {self.reason}"
+            subject += f": {self.reason.rstrip('.')}"
+        if self.place:
+            subject += f" (called at {self.place})"
         return f"{subject.rstrip('.')}. {_FALLBACK_ADVICE}"
 
 
@@ -73,7 +78,10 @@ class ShaderCompileError(TorchVKError, RuntimeError):
         if diagnostics.strip():
             lines.append(diagnostics.strip())
         if source_path is not None:
-            lines.append(f"The Slang source is in {source_path}")
+            lines.append(
+                f"The Slang source is in {source_path}. Generated code that Slang refuses is a fault "
+                "of TorchVK: please report it with that file and the output of `torchvk doctor`."
+            )
         super().__init__("\n".join(lines))
 
 

@@ -167,6 +167,14 @@ def compile_with_autograd(
         )
 
 
+def depends_on_data(error: BaseException) -> bool:
+    """Whether torch could not trace an operator because its result's shape, or a branch, depends on the data."""
+    from torch._subclasses import fake_tensor
+
+    kinds = (fake_tensor.DynamicOutputShapeException, fake_tensor.DataDependentOutputException)
+    return isinstance(error, kinds)
+
+
 class _Decompositions(dict[Any, Callable[..., Any]]):
     """A table that Inductor's cache key knows by the function that makes it.
 

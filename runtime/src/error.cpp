@@ -59,10 +59,14 @@ std::string describe(VkResult result) {
 void raise_result(VkResult result, const char* call) {
     const std::string text = function_name(call) + " failed: " + describe(result);
     if (result == VK_ERROR_DEVICE_LOST) {
-        throw DeviceLost(text +
-                         ". Tensors on this device are gone; restart the process to use it again.");
+        throw DeviceLost(
+            text +
+            ". Tensors on this device are gone; restart the process to use it again. If it "
+            "happens again, make each step smaller (batch size), since operating systems "
+            "reset a GPU that works for seconds on end, and check the driver with `torchvk "
+            "doctor`.");
     }
-    throw VulkanError(text + ".");
+    throw VulkanError(text + ". `torchvk doctor` checks the device and its driver.");
 }
 
 }  // namespace torchvk

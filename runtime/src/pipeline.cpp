@@ -172,8 +172,11 @@ OwnedPipeline PipelineFactory::create_pipeline(VkShaderModule module, const Kern
     const VkResult result =
         device_.vk.vkCreateComputePipelines(device_.handle, cache, 1, &info, nullptr, &pipeline);
     if (result < 0 && result != VK_ERROR_DEVICE_LOST) {
-        throw VulkanError("vkCreateComputePipelines failed for kernel '" + kernel.entry +
-                          "': " + describe(result) + ".");
+        throw VulkanError(
+            "vkCreateComputePipelines failed for kernel '" + kernel.entry +
+            "': " + describe(result) +
+            ". The driver's compiler does not take it: update the driver, and check it "
+            "with `torchvk doctor`.");
     }
     check(result, "vkCreateComputePipelines(");
     ++device_.counters.pipelines_created;

@@ -79,7 +79,7 @@ def test_fractional(assert_close_like_cpu: Check) -> None:
 def test_fractional_volumes(assert_close_like_cpu: Check) -> None:
     assert_close_like_cpu(
         lambda x, r: F.fractional_max_pool3d(x, 2, output_size=(4, 4, 3), _random_samples=r),
-        torch.randn(2, 3, 8, 9, 7),
+        torch.randn(2, 3, 8, 9, 7, requires_grad=True),
         torch.rand(2, 3, 3),
         eager=False,
         dynamic=False,

@@ -55,8 +55,12 @@ class ArgumentCollector:
         return _scalar_text(argument, dtype)
 
     def extent(self, tree: IterationRangesRoot) -> str:
-        """The number of iterations of a dimension: a literal, or an argument where it is dynamic."""
-        if isinstance(tree.numel, (int, sympy.Integer)):
+        """The number of iterations of a dimension: a literal, or an argument where it is dynamic.
+
+        Pointwise kernels take it as an argument always, so that one kernel serves tensors of many sizes.
+        """
+        reduction = self._kernel.features.is_reduction()
+        if isinstance(tree.numel, (int, sympy.Integer)) and (reduction or tree.numel == 1):
             return str(tree.numel)
         name = f"{tree.prefix}numel"
         self._extents[name] = tree.numel

@@ -47,6 +47,13 @@ class Cost:
     written_bytes: sympy.Expr = _ZERO
     flops: sympy.Expr = _ZERO
 
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.read_bytes + other.read_bytes,
+            self.written_bytes + other.written_bytes,
+            self.flops + other.flops,
+        )
+
 
 FREE = Cost()
 

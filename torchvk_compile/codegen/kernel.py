@@ -7,6 +7,7 @@ what is fused (Inductor's scheduler does), knowing how plans are run.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -95,6 +96,7 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         self.modules: set[str] = {"torchvk_memory"}
         self.origins: frozenset[torch.fx.Node] = frozenset()
         self.cost = Cost()
+        self.part: str | None = None
         self.helpers = IndentedBuffer()
         self.prefix = IndentedBuffer()
         self.lane_indexing = IndentedBuffer()
@@ -491,7 +493,9 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         self.codegen_body()
         reduction, row = self.features.is_reduction(), self._row_tree()
         column = self._reduction_tree() if reduction else None
-        return self.helpers.getvalue() + render(
+        helpers = self.helpers.getvalue()
+        loops = functools.partial(
+            render,
             "loops.slang.j2",
             kernel=name or KERNEL_NAME,
             layout=self.layout,
@@ -509,6 +513,8 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
             body=self.body.getvalue(),
             arguments=self.collector.arguments(),
         )
+        self.part = helpers + loops(part=True)
+        return helpers + loops(part=False)
 
     def _rows_per_group(self) -> int:
         return self.layout.rows * (1 if self.features.is_reduction() else self.layout.lanes)
@@ -529,16 +535,18 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
 
     def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
         """Put the dispatch of this kernel into the wrapper."""
+        rows, per_group = self._row_tree().numel, self._rows_per_group()
         V.graph.wrapper_code.writeline(
             DispatchLine(
                 wrapper=V.graph.wrapper_code,
                 kernel=name,
-                groups=grid(self._row_tree().numel, self._rows_per_group()),
+                groups=grid(rows, per_group),
                 operands=self.collector.operands(),
                 reads=self.collector.reads(),
                 writes=self.collector.writes(),
                 origins=self.origins,
                 cost=self.cost,
+                linear_groups=linear_groups(rows, per_group),
             )
         )
 
@@ -547,12 +555,19 @@ def grid(numel: sympy.Expr, per_group: int) -> tuple[sympy.Expr, sympy.Expr, sym
     """Workgroups in x, y, z for `numel` rows at `per_group` rows each, folded where x alone could not hold them."""
     from torch.utils._sympy.functions import CeilDiv, Min
 
-    groups = CeilDiv(sympy.sympify(numel), sympy.Integer(per_group))
+    groups = linear_groups(numel, per_group)
     return (
         Min(groups, sympy.Integer(layout.GRID_ROW)),
         CeilDiv(groups, sympy.Integer(layout.GRID_ROW)),
         sympy.Integer(1),
     )
+
+
+def linear_groups(numel: sympy.Expr, per_group: int) -> sympy.Expr:
+    """Workgroups for `numel` rows at `per_group` rows each."""
+    from torch.utils._sympy.functions import CeilDiv
+
+    return CeilDiv(sympy.sympify(numel), sympy.Integer(per_group))
 
 
 def _starts_aligned(name: str) -> bool:

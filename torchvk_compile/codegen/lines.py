@@ -44,6 +44,7 @@ class DispatchLine(WrapperLine):
     Attributes:
         origins: FX nodes it computes, in any order.
         cost: what it moves and computes.
+        linear_groups: number of its workgroups, where it may become a part of a combined dispatch.
     """
 
     wrapper: Any
@@ -54,6 +55,7 @@ class DispatchLine(WrapperLine):
     writes: tuple[str, ...]
     origins: frozenset[torch.fx.Node] = frozenset()
     cost: Cost = FREE
+    linear_groups: sympy.Expr | None = None
 
     def codegen(self, code: IndentedBuffer) -> None:
         raise AssertionError("dispatches are written as part of a plan")

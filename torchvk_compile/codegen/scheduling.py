@@ -17,7 +17,7 @@ from torch.utils._ordered_set import OrderedSet
 
 from torchvk_compile.codegen.kernel import SlangKernel
 from torchvk_compile.codegen.templates import KERNEL_NAME
-from torchvk_compile.codegen.wrapper import DefinedKernel
+from torchvk_compile.codegen.wrapper import DefinedKernel, KernelPart
 from torchvk_compile.plan.graph_plan import KernelSpec
 
 _LONGEST_NAME = 80
@@ -112,12 +112,20 @@ class VulkanScheduling(SIMDScheduling):
                 ),
                 source=_comment(origin) + src_code.replace(KERNEL_NAME, name),
                 modules=frozenset(kernel.modules),
+                part=_part(kernel, name),
             )
         )
         return name
 
     def codegen_sync(self) -> None:
         """Plans order themselves; nothing waits inside a graph."""
+
+
+def _part(kernel: SlangKernel, name: str) -> KernelPart | None:
+    if kernel.part is None:
+        return None
+    function = f"{name}_part"
+    return KernelPart(function, kernel.part.replace(KERNEL_NAME, function), kernel.index_dtype)
 
 
 def _identifier(text: str) -> str:

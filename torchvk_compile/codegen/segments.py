@@ -29,6 +29,7 @@ from torch._inductor.utils import LineContext
 from torch._inductor.virtualized import V
 
 from torchvk_compile import config, torch_compat
+from torchvk_compile.codegen.combined import combine
 from torchvk_compile.codegen.device_profile import fingerprint
 from torchvk_compile.codegen.lines import BoundOperand, DispatchLine, PlanLine
 from torchvk_compile.codegen.origins import origin_of, origins_in_order
@@ -112,8 +113,8 @@ class _Storage:
     """A buffer this segment allocates, under all the names it goes by."""
 
     node: Any
-    first: int
-    last: int
+    first: int = 0
+    last: int = 0
     freed: bool = False
     used: bool = False
 
@@ -140,8 +141,13 @@ class _Segment:
 
     def build(self, variable: str) -> tuple[list[Any], GraphPlan | None]:
         """The lines that take the place of the row, and the plan they call (None without dispatches)."""
+        # Allocations, views and frees only name buffers, so that dispatches may be put in an order of their own.
         for line in self._lines:
-            self._visit(line)
+            if not isinstance(line, DispatchLine):
+                self._visit(line)
+        dispatches = [line for line in self._lines if isinstance(line, DispatchLine)]
+        for line in combine(self._wrapper, dispatches, self._root):
+            self._visit_dispatch(line)
         escaping = [
             name for name, storage in self._storages.items() if self._escapes(name, storage)
         ]
@@ -157,22 +163,23 @@ class _Segment:
     # Reading the row
 
     def _visit(self, line: Any) -> None:
-        step = len(self._dispatches)
-        if isinstance(line, DispatchLine):
-            self._dispatches.append(line)
-            for name in (*line.reads, *line.writes):
-                storage = self._storages.get(self._root(name))
-                if storage is not None:
-                    storage.first = step if not storage.used else storage.first
-                    storage.used, storage.last = True, step
-        elif isinstance(line, AllocateLine):
-            self._storages[line.node.get_name()] = _Storage(line.node, step, step)
+        if isinstance(line, AllocateLine):
+            self._storages[line.node.get_name()] = _Storage(line.node)
         elif isinstance(line, (ReuseLine, ReinterpretLine)):
             self._alias(line.reused_as.get_name(), line.node.get_name(), line)
         elif isinstance(line, FreeIfNotReusedLine):
             self._free(line)
         else:
             self._frees.append(line)
+
+    def _visit_dispatch(self, line: DispatchLine) -> None:
+        step = len(self._dispatches)
+        self._dispatches.append(line)
+        for name in (*line.reads, *line.writes):
+            storage = self._storages.get(self._root(name))
+            if storage is not None:
+                storage.first = step if not storage.used else storage.first
+                storage.used, storage.last = True, step
 
     def _alias(self, name: str, of: str, line: Any) -> None:
         self._aliases[name] = of

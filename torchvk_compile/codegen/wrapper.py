@@ -27,12 +27,31 @@ _SEED_SOURCE = "next_seed({device})"
 
 
 @dataclasses.dataclass(frozen=True)
+class KernelPart:
+    """A kernel as a function that combined kernels call: its name, its source, the type of its workgroup index."""
+
+    function: str
+    source: str
+    index_type: str
+
+
+@dataclasses.dataclass(frozen=True)
 class DefinedKernel:
-    """A kernel of the graph's module: what the runtime must know, its source, and what the source imports."""
+    """A kernel of the graph's module.
+
+    Attributes:
+        spec: what the runtime must know.
+        source: of the entry point.
+        modules: what the source imports.
+        part: the kernel as a part of a combined one, where it can be that.
+        calls: parts that the source calls.
+    """
 
     spec: KernelSpec
     source: str
     modules: frozenset[str]
+    part: KernelPart | None = None
+    calls: tuple[KernelPart, ...] = ()
 
 
 class PlanWrapperCodegen(PythonWrapperCodegen):
@@ -157,11 +176,13 @@ class PlanWrapperCodegen(PythonWrapperCodegen):
         """Source of the module with these entry points."""
         defined = [self.slang_kernels[kernel] for kernel in kernels]
         modules = sorted(frozenset().union(*(kernel.modules for kernel in defined)))
+        parts = dict.fromkeys(part for kernel in defined for part in kernel.calls)
         return render(
             "module.slang.j2",
             name=name,
             modules=modules,
             aligned_line=ALIGNED_LINE,
+            parts=[part.source for part in parts],
             kernels=[kernel.source for kernel in defined],
         )
 

@@ -53,6 +53,7 @@ def register_all_kernels() -> None:
     from torchvk_compile.device import (
         attention,
         autocast,
+        ctc,
         data_dependent,
         eager,
         fill,
@@ -65,7 +66,7 @@ def register_all_kernels() -> None:
     )
 
     library = _new_library("aten")
-    rooms = (views, transfer, fill, data_dependent, histograms, unique, pinning)
+    rooms = (views, transfer, fill, data_dependent, histograms, unique, ctc, pinning)
     own = {name: function for room in rooms for name, function in room.KERNELS.items()}
     for name, function in own.items():
         library.impl(name, function, _KEY)

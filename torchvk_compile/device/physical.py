@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from torchvk_compile import cache, config
 from torchvk_compile.errors import VulkanError
+from torchvk_compile.log import logger
 
 if TYPE_CHECKING:
     from torchvk_compile._runtime import Device, DeviceProfile
@@ -144,11 +145,17 @@ def _open(index: int) -> Device:
         chosen = profile(index)
         from torchvk_compile import _runtime
 
+        if not _opened:
+            config.warn_about_unknown_variables()
         while _before_first_open:
             _before_first_open.pop()()
         device = _runtime.device(chosen.index, _pipeline_cache_path(chosen), index)
         _opened_by = os.getpid()
         _opened[index] = device
+        driver = f"{chosen.driver_name} {chosen.driver_info}"
+        logger("runtime").info(
+            "opened vk:%d: %s, %s, Vulkan %s", index, chosen.name, driver, chosen.api_version
+        )
         return device
 
 

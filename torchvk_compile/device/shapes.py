@@ -22,5 +22,14 @@ def _geqrf(self: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return factors, self.new_empty(*batch, min(m, n))
 
 
-KERNELS: dict[str, Callable[..., Any]] = {"geqrf": _geqrf}
+def _fractional_max_pool_gradient(
+    grad: torch.Tensor, self: torch.Tensor, *arguments: object
+) -> torch.Tensor:
+    return torch.empty_like(self)
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "geqrf": _geqrf,
+    "fractional_max_pool3d_backward": _fractional_max_pool_gradient,
+}
 """Shape functions of this file; torch's own, where a release has one, go first."""

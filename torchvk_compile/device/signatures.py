@@ -20,9 +20,11 @@ from typing import Any
 
 import torch
 
+from torchvk_compile import torch_compat
 from torchvk_compile.device import cpu_fallback, eager, physical
 from torchvk_compile.device.operators import OperatorInfo
 from torchvk_compile.errors import UnsupportedOperatorError
+from torchvk_compile.log import logger
 
 _WORKER = "torchvk-eager-compiler"
 _CANNOT_TRACE = "INTERNAL ASSERT FAILED"  # torch's way to say that an op has no functional form
@@ -129,6 +131,8 @@ def _compile(
 ) -> eager.Runner:
     from torchvk_compile.device import one_op_graph
 
+    tensors = ", ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in found)
+    logger("eager").info("compiling %s for %s", info.name, tensors or "no tensor")
     call = one_op_graph.Call.of(op, info, args, kwargs)
     dtypes: list[torch.dtype] = []
     if (geometry := one_op_graph.result_geometry(call)) is not None:
@@ -187,7 +191,8 @@ def _compiled(
     try:
         graph = one_op_graph.trace(call, same_view, dynamic, positions, dtypes)
     except (NotImplementedError, RuntimeError) as error:
-        if isinstance(error, NotImplementedError) or _CANNOT_TRACE in str(error):
+        unknown = isinstance(error, NotImplementedError) or _CANNOT_TRACE in str(error)
+        if unknown or torch_compat.depends_on_data(error):
             raise _unsupported(call, error) from error
         raise
     try:

@@ -71,7 +71,10 @@ def empty(
     try:
         code, bits = DLPACK_TYPES[dtype]
     except KeyError:
-        raise RuntimeError(f"tensors of dtype {dtype} cannot live on the vk device") from None
+        raise RuntimeError(
+            f"tensors of dtype {dtype} cannot live on the vk device; convert them first, for instance "
+            "with .dequantize() or .to(torch.float32)"
+        ) from None
     last = 0
     for extent, stride in zip(shape, strides, strict=True):
         if extent < 1:

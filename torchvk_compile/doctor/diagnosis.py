@@ -107,8 +107,7 @@ def judge(diagnosis: Diagnosis, advice_of: dict[str, str]) -> Verdict:
 def _driver_steps(diagnosis: Diagnosis) -> tuple[str, ...]:
     if diagnosis.vulkan.devices:
         return (
-            "Update the GPU's driver: what is missing above is a matter of the driver on most "
-            "cards made since 2016.",
+            "Update the GPU's driver: a newer one may bring what is missing above.",
         )
     return (
         "Windows: install the driver from the GPU vendor's site; it contains Vulkan.",

@@ -21,6 +21,7 @@ def register_lowerings() -> None:
     from torchvk_compile.lowering.arithmetic import register_arithmetic
     from torchvk_compile.lowering.attention import register_attention
     from torchvk_compile.lowering.convolution import register_convolution
+    from torchvk_compile.lowering.ctc import register_ctc
     from torchvk_compile.lowering.distances import register_distances
     from torchvk_compile.lowering.embedding import register_embeddings
     from torchvk_compile.lowering.grid_sampling import register_grid_sampling
@@ -44,6 +45,7 @@ def register_lowerings() -> None:
     register_trilinear()
     register_variances()
     register_distances()
+    register_ctc()
     register_convolution()
     register_pooling()
     register_resampling()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 import math
 import struct
 import weakref
@@ -18,6 +19,7 @@ import torch
 
 from torchvk_compile import shaders
 from torchvk_compile.audit import events
+from torchvk_compile.log import logger
 from torchvk_compile.plan.graph_plan import (
     ArenaBuffer,
     Dispatch,
@@ -42,6 +44,9 @@ _ERRORS = "errors"
 _SHOWN_LINES = 3
 
 Scalar = int | tuple[str, int]
+
+_run_log = logging.getLogger("torchvk.plans")
+"""Its level is set where plans are made, so that a call of one costs a comparison."""
 
 
 _loaded: weakref.WeakSet[CompiledPlan] = weakref.WeakSet()
@@ -86,6 +91,7 @@ class CompiledPlan:
         self._static_values = self._slots.bind(()) if not plan.symbols else None
         self._encoders = self._slots.encoders
         _loaded.add(self)
+        self._log()
 
     @staticmethod
     def load(slang: str, plan: str, device_index: int) -> CompiledPlan:
@@ -119,9 +125,25 @@ class CompiledPlan:
             values = values + [encode(s) for encode, s in zip(self._encoders, scalars, strict=True)]
         if events.listeners:
             events.plan_ran(self)
+        if _run_log.isEnabledFor(logging.DEBUG):
+            _run_log.debug("%s runs", self.plan.name)
         return [
             self._tensor_from_capsule(capsule) for capsule in runtime_plan.run(addresses, values)
         ]
+
+    def _log(self) -> None:
+        plan = self.plan
+        memory = "sizes vary" if plan.symbols else f"{self._slots.arena_bytes()} bytes of arena"
+        logger("plans").info(
+            "%s: %d kernels, %d dispatches, %s",
+            *(plan.name, len(plan.kernels), len(plan.steps), memory),
+        )
+        fusion = logger("fusion")
+        if fusion.isEnabledFor(logging.INFO):
+            for step in plan.steps:
+                operators = dict.fromkeys(origin.op for origin in plan.origins_of(step))
+                computes = f"{' + '.join(operators)}{_asked_for_at(plan, step)}"
+                fusion.info("%s in %s computes %s", step.kernel, plan.name, computes)
 
     def _unaligned_plan(self) -> Any:
         if self._unaligned is None:
@@ -298,7 +320,7 @@ def _asked_for_at(plan: GraphPlan, step: Dispatch) -> str:
     """The lines of the user's program that a dispatch computes, for the message of a failed check."""
     lines = [str(origin.frames[0]) for origin in plan.origins_of(step) if origin.frames]
     distinct = list(dict.fromkeys(lines))
-    return f", which computes {', '.join(distinct[:_SHOWN_LINES])}" if distinct else ""
+    return f", asked for at {', '.join(distinct[:_SHOWN_LINES])}" if distinct else ""
 
 
 def _output_spec(output: OutputBuffer, index: int, slots: _Slots) -> dict[str, Any]:

@@ -32,11 +32,13 @@ class KernelArgument:
         name: identifier in the Slang source.
         kind: how the runtime writes it into the argument table.
         slang_type: type of the member in Slang, e.g. ``float*``.
+        starts_struct: it is the first member of a struct in an array, which std140 aligns to 16 bytes.
     """
 
     name: str
     kind: ArgumentKind
     slang_type: str
+    starts_struct: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -52,7 +54,7 @@ class KernelSpec:
         name: entry point.
         workgroup_size: invocations per workgroup (one-dimensional).
         subgroup_size: required subgroup size, 0 where the kernel works with any.
-        arguments: members of the argument struct, 8-byte ones first.
+        arguments: members of the argument struct in its order, those of nested structs as well.
         origin: FX nodes this kernel computes, for people.
     """
 
@@ -63,10 +65,11 @@ class KernelSpec:
     origin: str = ""
 
     def argument_offsets(self) -> tuple[int, ...]:
-        """Byte offset of every argument in the table slice, following std140 for scalars."""
+        """Byte offset of every argument in the table slice, following std140 for scalars and arrays of structs."""
         offsets, at = [], 0
         for argument in self.arguments:
-            at = -(-at // argument.nbytes) * argument.nbytes
+            alignment = 16 if argument.starts_struct else argument.nbytes
+            at = -(-at // alignment) * alignment
             offsets.append(at)
             at += argument.nbytes
         return tuple(offsets)
@@ -204,9 +207,7 @@ class GraphPlan:
         """
         data = json.loads(text)
         if data.pop("version", None) != PLAN_VERSION:
-            raise ValueError(
-                "plan was written by another version of TorchVK; clear the Inductor cache"
-            )
+            raise ValueError("plan was written by another version of TorchVK")
         return GraphPlan(
             name=data["name"],
             slang=slang,

@@ -104,7 +104,8 @@ def _compiled(
         start = time.perf_counter()
         binary = spirv.with_nan_preserved(_compile(compiler, source, modules, name), nan_preserve)
         milliseconds = 1e3 * (time.perf_counter() - start)
-        logger().info("slang: %s, %d kernels, %.0f ms", name, kernels, milliseconds)
+        logger("kernels").info("compiled %s: %d kernels, %.0f ms", name, kernels, milliseconds)
+        logger("kernels").debug("source of %s:\n%s", name, source)
         cache.write(_CACHE_KIND, key, binary)
         cache.write(_LATEST_KIND, source_key, key.encode())
     return binary
@@ -136,7 +137,7 @@ def load_compiler(compiler: SlangCompiler) -> SlangLibrary | SlangExecutable:
         except SlangLibraryUnusable as error:
             if compiler.executable is None:
                 raise ShaderCompileError(f"the Slang compiler cannot be used: {error}") from error
-            logger().warning("slang: using %s, because %s", compiler.executable, error)
+            logger("kernels").warning("using %s, because %s", compiler.executable, error)
     assert compiler.executable is not None
     return SlangExecutable(compiler.executable)
 
