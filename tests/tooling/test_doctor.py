@@ -99,6 +99,7 @@ def test_everything_works_here(vk: torch.device) -> None:
     ("variable", "value", "said"),
     [
         ("VK_DRIVER_FILES", "/nonexistent/driver.json", "The Vulkan loader found no driver"),
+        ("VK_DRIVER_FILES", "/nonexistent/driver.json", "VK_DRIVER_FILES is set to '/nonexi"),
         ("TORCHVK_DEVICE", "voodoo", "TORCHVK_DEVICE='voodoo' matches no Vulkan device"),
         ("TORCHVK_SLANGC", "/nonexistent/slangc", "TORCHVK_SLANGC=/nonexistent/slangc"),
     ],
@@ -178,6 +179,7 @@ def test_null_hardware_is_not_a_device_to_train_on(
     status, text = doctor(capsys)
     assert status == 1
     assert "compiles shaders but runs nothing" in text
+    assert "Unset TORCHVK_DEVICE" in text
 
 
 def test_device_that_does_not_open(

@@ -87,7 +87,8 @@ def _windows_driver(driver_info: str) -> list[Advice]:
         Advice(compiler, ("GPUOpen-Drivers/AMD-Gfx-Drivers#59", "ggml-org/llama.cpp#10710")),
         Advice(
             "float16 vectors in subgroup shuffles are reported wrong under Windows on RDNA2 and "
-            "older. If a float16 check fails, train in float32.",
+            "older. TorchVK shuffles float32; should a float16 check fail all the same, train in "
+            "float32.",
             ("ggml-org/llama.cpp#19921",),
         ),
         Advice(

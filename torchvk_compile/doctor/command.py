@@ -61,7 +61,8 @@ def run(options: DoctorOptions) -> int:
 def _diagnose(printer: report.Printer, timeout: float) -> Diagnosis:
     found = drivers.list_drivers()
     vulkan = drivers.list_devices()
-    diagnosis = Diagnosis(software.look(), found, vulkan, _choose(vulkan))
+    choice = _choose(vulkan)
+    diagnosis = Diagnosis(software.look(), found, vulkan, choice, drivers.overrides())
     printer.software(diagnosis.software)
     printer.devices(diagnosis)
     device = diagnosis.device
@@ -97,14 +98,14 @@ def _choose(vulkan: drivers.Vulkan) -> Choice:
     try:
         usable = physical.choose(profiles, config.device)
     except VulkanError as error:
-        return Choice(None, str(error))
+        return Choice(None, str(error), config.device)
     if not usable:
         return Choice(None, physical.no_device(profiles))
-    chosen = usable[0]
+    chosen, wanted = usable[0], config.device
     if chosen.null_hardware:
-        return Choice(None, f"{chosen.name} compiles shaders but runs nothing")
-    if config.device is not None:
-        return Choice(chosen.index, f"TORCHVK_DEVICE={config.device} names it")
+        return Choice(None, f"{chosen.name} compiles shaders but runs nothing", wanted)
+    if wanted is not None:
+        return Choice(chosen.index, f"TORCHVK_DEVICE={wanted} names it", wanted)
     if len(usable) == 1:
         return Choice(chosen.index, "it is the only usable device")
     return Choice(chosen.index, f"first usable device in the order {_TYPES}")

@@ -26,10 +26,12 @@ class Choice:
     Attributes:
         index: its place in `Vulkan.devices`, or None if none can be used.
         reason: why this one, or why none.
+        wanted: the setting ``device`` (TORCHVK_DEVICE).
     """
 
     index: int | None
     reason: str
+    wanted: str | None = None
 
 
 @dataclass(frozen=True)
@@ -47,12 +49,16 @@ class Verdict:
 
 @dataclass
 class Diagnosis:
-    """Everything ``torchvk doctor`` reports, in the order in which it is found."""
+    """Everything ``torchvk doctor`` reports, in the order in which it is found.
+
+    `overrides` are the variables that replace the list of installed drivers.
+    """
 
     software: Software
     drivers: list[Driver]
     vulkan: Vulkan
     choice: Choice
+    overrides: dict[str, str] = field(default_factory=dict)
     features: list[Feature] = field(default_factory=list)
     advice: list[Advice] = field(default_factory=list)
     memory: Memory | None = None
@@ -105,14 +111,17 @@ def judge(diagnosis: Diagnosis, advice_of: dict[str, str]) -> Verdict:
 
 
 def _driver_steps(diagnosis: Diagnosis) -> tuple[str, ...]:
+    if diagnosis.choice.wanted is not None and diagnosis.vulkan.devices:
+        return ("Unset TORCHVK_DEVICE, or name one of the usable devices above.",)
     if diagnosis.vulkan.devices:
-        return (
-            "Update the GPU's driver: a newer one may bring what is missing above.",
-        )
-    return (
+        return ("Update the GPU's driver: a newer one may bring what is missing above.",)
+    set_by_hand = tuple(
+        f"{name} is set to {value!r}: unset it, or name the manifest of an installed driver."
+        for name, value in diagnosis.overrides.items()
+    )
+    return set_by_hand or (
         "Windows: install the driver from the GPU vendor's site; it contains Vulkan.",
         "Linux: install the Vulkan loader and driver (Debian: libvulkan1 mesa-vulkan-drivers).",
-        "If VK_DRIVER_FILES or VK_ICD_FILENAMES is set, check that the files it names exist.",
     )
 
 

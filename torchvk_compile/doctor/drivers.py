@@ -23,6 +23,12 @@ from torchvk_compile.doctor.child import Child
 PROBE_SECONDS = 30.0
 """Longest time that one driver may take to list its devices."""
 
+_OWN_ADVICE = " `torchvk doctor` checks the device and its driver."
+"""The end of many of the runtime's errors, out of place in the doctor's own words."""
+
+_OVERRIDES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
+"""Variables that replace the list of installed drivers; the loader prefers the first."""
+
 _DISPLAY_ADAPTERS = r"SYSTEM\CurrentControlSet\Control\Class\{4d36e968-e325-11ce-bfc1-08002be10318}"
 
 
@@ -94,9 +100,17 @@ def _probe(environment: dict[str, str] | None, *arguments: str) -> dict[str, Any
         answers = [json.loads(line) for line in child.lines(PROBE_SECONDS) if line.startswith("{")]
         ending = child.ending
     if answers:
-        return answers[-1]
+        answer = answers[-1]
+        if "error" in answer:
+            answer["error"] = answer["error"].removesuffix(_OWN_ADVICE)
+        return answer
     said = ending.text if ending is not None and ending.text else "it said nothing"
     return {"error": f"asking the Vulkan driver failed: {said}"}
+
+
+def overrides() -> dict[str, str]:
+    """The variables that replace the list of installed drivers, where they are set."""
+    return {name: os.environ[name] for name in _OVERRIDES if name in os.environ}
 
 
 def list_drivers() -> list[Driver]:
@@ -111,18 +125,15 @@ def _driver(manifest: Path) -> Driver:
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a driver manifest"
         return Driver(str(manifest), "", (), f"cannot be read: {reason}")
-    # Of the two variables the loader prefers the first; the second is for loaders before 1.3.207.
-    alone = {"VK_DRIVER_FILES": str(manifest), "VK_ICD_FILENAMES": str(manifest)}
-    found = list_devices({**os.environ, **alone})
+    found = list_devices({**os.environ, **dict.fromkeys(_OVERRIDES, str(manifest))})
     names = tuple(device["name"] for device in found.devices)
     return Driver(str(manifest), library, names, "" if names else found.error or "no device")
 
 
 def _manifests() -> Iterator[Path]:
-    for variable in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
-        if os.environ.get(variable):
-            yield from _listed(os.environ[variable])
-            return
+    for value in overrides().values():
+        yield from _listed(value)
+        return
     yield from _listed(os.environ.get("VK_ADD_DRIVER_FILES", ""))
     if sys.platform == "win32":
         yield from _registered()
