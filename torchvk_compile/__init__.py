@@ -8,6 +8,9 @@ Forbidden: importing the compiler or opening a device here; ``import torch`` pay
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING
+
 # torch loads torchvk_compile.device while it is imported, so it has to come first.
 import torch  # noqa: F401
 
@@ -17,6 +20,23 @@ from torchvk_compile import config, errors
 from torchvk_compile.audit import audit
 from torchvk_compile.device import register as _register
 
-__all__ = ["audit", "config", "errors"]
+__all__ = ["audit", "config", "errors", "profile"]
 
 _register()
+
+# Tools for people: a room is imported when somebody asks for it.
+_LAZY = {
+    "profile": "torchvk_compile.profiling.session",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+if TYPE_CHECKING:
+    from torchvk_compile.profiling.session import profile

@@ -18,11 +18,12 @@ import torch
 from torchvk_compile import config, torch_compat
 from torchvk_compile.cache_repair import with_repair
 from torchvk_compile.errors import TorchVKError, UnsupportedOperatorError
+from torchvk_compile.profiling import spans
 
 _registration_lock = threading.Lock()
 _OPAQUE_MODULES = tuple(
     f"torchvk_compile.{name}"
-    for name in ("audit", "backend", "device", "host_graph", "plan", "staging")
+    for name in ("audit", "backend", "device", "host_graph", "plan", "profiling", "staging")
 )
 
 
@@ -57,7 +58,7 @@ def torchvk(
 
     def compile_on_device(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         settings = torch_compat.inductor_settings() | (options or {})
-        with _cached_by_source(gm):
+        with spans.span("compile", "AOTAutograd"), _cached_by_source(gm):
             return with_repair(
                 lambda: torch_compat.compile_with_autograd(gm, inputs, _compile_partition, settings)
             )
@@ -184,7 +185,7 @@ def _compile_stages(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **k
 
 
 def _compile_stage(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Any:
-    with _cached_by_source(gm):
+    with spans.span("compile", "Inductor"), _cached_by_source(gm):
         return with_repair(lambda: torch_compat.compile_aten_graph(gm, example_inputs, **kwargs))
 
 

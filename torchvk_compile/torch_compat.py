@@ -238,10 +238,71 @@ def compile_aten_graph(
     """Inductor over a functional ATen graph; returns a callable that takes a list and empties it."""
     from torch._inductor.compile_fx import compile_fx_inner
 
-    if "get_decomp_fn" in kwargs:
-        # It is part of the FX graph cache's key. The table itself has no stable form, a function has its name.
-        kwargs["get_decomp_fn"] = decompositions
     return compile_fx_inner(gm, example_inputs, **kwargs)
+
+
+class DynamoWatch:
+    """Has `begun` and `ended` called around everything Dynamo compiles, from `start` to `stop`."""
+
+    def __init__(self, begun: Callable[[], None], ended: Callable[[], None]) -> None:
+        # Kept as attributes: the handler forgets callbacks by identity.
+        self._begun, self._ended = (lambda _: begun()), (lambda _: ended())
+
+    def start(self) -> None:
+        from torch._dynamo.callback import callback_handler
+
+        callback_handler.register_start_callback(self._begun)
+        callback_handler.register_end_callback(self._ended)
+
+    def stop(self) -> None:
+        from torch._dynamo.callback import callback_handler
+
+        callback_handler.remove_start_callback(self._begun)
+        callback_handler.remove_end_callback(self._ended)
+
+
+class AnnotationRecorder:
+    """Records `torch.profiler.record_function` of all threads, and nothing else, which costs other code nothing.
+
+    Torch has one profiler at a time. Where the user's own is at work, nothing is recorded.
+    """
+
+    def __init__(self) -> None:
+        self._recording = False
+
+    def start(self) -> None:
+        """Begin, unless another profiler is at work."""
+        from torch._C import _profiler
+
+        _autograd: Any = torch._C._autograd
+        if _autograd._profiler_enabled():
+            return
+        settings = _profiler.ProfilerConfig(
+            _profiler.ProfilerState.KINETO,
+            False,
+            False,
+            False,
+            False,
+            False,
+            _profiler._ExperimentalConfig(profile_all_threads=True),
+            "",
+        )
+        activities = {_profiler.ProfilerActivity.CPU}
+        _autograd._prepare_profiler(settings, activities)
+        _autograd._enable_profiler(settings, activities, {_profiler.RecordScope.USER_SCOPE})
+        self._recording = True
+
+    def stop(self) -> list[tuple[str, int, int, int]]:
+        """End. Returns name, begin and end (in ns of `time.time_ns`) and a number of the thread, by annotation."""
+        if not self._recording:
+            return []
+        from torch._C import _autograd
+
+        self._recording = False
+        return [
+            (event.name(), event.start_ns(), event.end_ns(), event.start_thread_id())
+            for event in _autograd._disable_profiler().events()
+        ]
 
 
 def cached_apart(tag: str) -> Any:

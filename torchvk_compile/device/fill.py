@@ -13,6 +13,7 @@ import torch
 
 from torchvk_compile.audit import events
 from torchvk_compile.device import eager, physical, tensors
+from torchvk_compile.profiling import spans
 
 _aten = torch.ops.aten
 
@@ -48,7 +49,8 @@ def _fill(
         if events.listeners:
             events.transferred("fill", count * target.itemsize)
         device = physical.runtime_device(target.device.index)
-        device.fill(target.data_ptr(), count * target.itemsize, pattern)
+        with spans.span("transfer", "fill", nbytes=count * target.itemsize):
+            device.fill(target.data_ptr(), count * target.itemsize, pattern)
     return target
 
 

@@ -19,6 +19,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from torchvk_compile.audit import events
 from torchvk_compile.device import aliasing, eager, physical, tensors
+from torchvk_compile.profiling import spans
 
 _aten = torch.ops.aten
 
@@ -91,9 +92,9 @@ def _fetch(source: torch.Tensor, host_address: int, nbytes: int) -> None:
     if nbytes:
         if events.listeners:
             events.transferred("download", nbytes)
-        physical.runtime_device(source.device.index).download(
-            source.data_ptr(), host_address, nbytes
-        )
+        device = physical.runtime_device(source.device.index)
+        with spans.span("transfer", "download", nbytes=nbytes):
+            device.download(source.data_ptr(), host_address, nbytes)
 
 
 def _download(target: torch.Tensor, source: torch.Tensor) -> None:
@@ -123,7 +124,9 @@ def _upload(target: torch.Tensor, source: torch.Tensor) -> None:
     nbytes = source.numel() * source.itemsize
     if events.listeners:
         events.transferred("upload", nbytes)
-    physical.runtime_device(index).upload(target.data_ptr(), source.data_ptr(), nbytes)
+    device = physical.runtime_device(index)
+    with spans.span("transfer", "upload", nbytes=nbytes):
+        device.upload(target.data_ptr(), source.data_ptr(), nbytes)
 
 
 def _copy_on_device(target: torch.Tensor, source: torch.Tensor) -> None:
@@ -136,7 +139,8 @@ def _copy_on_device(target: torch.Tensor, source: torch.Tensor) -> None:
             if events.listeners:
                 events.transferred("copy", nbytes)
             device = physical.runtime_device(target.device.index)
-            device.copy(target.data_ptr(), source.data_ptr(), nbytes)
+            with spans.span("transfer", "copy", nbytes=nbytes):
+                device.copy(target.data_ptr(), source.data_ptr(), nbytes)
             return
     eager.run(_aten.copy_.default, (target, source), {})
 

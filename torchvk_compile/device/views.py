@@ -16,6 +16,7 @@ import torch
 
 from torchvk_compile.audit import events
 from torchvk_compile.device import physical, tensors
+from torchvk_compile.profiling import spans
 
 _aten = torch.ops.aten
 _CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
@@ -93,7 +94,9 @@ def _grown(tensor: torch.Tensor, nbytes: int) -> torch.UntypedStorage:
     if old.nbytes():
         if events.listeners:
             events.transferred("copy", old.nbytes())
-        physical.runtime_device(index).copy(new.data_ptr(), old.data_ptr(), old.nbytes())
+        device = physical.runtime_device(index)
+        with spans.span("transfer", "copy", nbytes=old.nbytes()):
+            device.copy(new.data_ptr(), old.data_ptr(), old.nbytes())
     return new
 
 

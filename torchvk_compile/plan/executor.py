@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import logging
 import math
 import struct
@@ -31,6 +32,7 @@ from torchvk_compile.plan.graph_plan import (
 )
 from torchvk_compile.plan.hazards import barriers
 from torchvk_compile.plan.memory import plan_arena
+from torchvk_compile.profiling import spans
 
 if TYPE_CHECKING:
     from torchvk_compile._runtime import ExecutableReport
@@ -49,6 +51,7 @@ _run_log = logging.getLogger("torchvk.plans")
 """Its level is set where plans are made, so that a call of one costs a comparison."""
 
 
+_serial_numbers = itertools.count()
 _loaded: weakref.WeakSet[CompiledPlan] = weakref.WeakSet()
 
 
@@ -70,6 +73,7 @@ class CompiledPlan:
 
     Attributes:
         shader_digest: SHA-256 of the module's SPIR-V, in hexadecimal.
+        runtime_name: what the runtime's timings call it; no other plan of the process has it.
 
     Raises:
         ShaderCompileError: when the Slang compiler rejects the module.
@@ -85,6 +89,7 @@ class CompiledPlan:
         self._tensor_from_capsule = tensor_from_capsule
         self._slots = _Slots(plan)
         self.shader_digest = ""
+        self.runtime_name = f"{plan.name}.{next(_serial_numbers)}"
         self._aligned = self._build(plan.slang)
         self._unaligned: Any = None
         self._bind = functools.lru_cache(maxsize=64)(self._slots.bind)
@@ -127,9 +132,12 @@ class CompiledPlan:
             events.plan_ran(self)
         if _run_log.isEnabledFor(logging.DEBUG):
             _run_log.debug("%s runs", self.plan.name)
-        return [
-            self._tensor_from_capsule(capsule) for capsule in runtime_plan.run(addresses, values)
-        ]
+        if spans.watchers:
+            with spans.plan_span(self, symbols):
+                capsules = runtime_plan.run(addresses, values)
+        else:
+            capsules = runtime_plan.run(addresses, values)
+        return [self._tensor_from_capsule(capsule) for capsule in capsules]
 
     def _log(self) -> None:
         plan = self.plan
@@ -151,16 +159,24 @@ class CompiledPlan:
         return self._unaligned
 
     def _build(self, slang: str) -> Any:
-        spirv = self._spirv(slang)
+        with spans.span("compile", "Slang", plan=self):
+            spirv = self._spirv(slang)
         if not self.shader_digest:
             self.shader_digest = hashlib.sha256(spirv).hexdigest()
-        spec = _runtime_spec(self.plan, self._slots, spirv, self._device.register_assert)
-        return self._device.build_plan(spec)
+        spec = _runtime_spec(
+            self.plan, self._slots, spirv, self._device.register_assert, self.runtime_name
+        )
+        with spans.span("compile", "pipelines", plan=self):
+            return self._device.build_plan(spec)
 
     def _spirv(self, slang: str) -> bytes:
         names = [kernel.name for kernel in self.plan.kernels]
         nan_preserve = self._device.profile.nan_preserve
         return shaders.compile_module(slang, names, name=self.plan.name, nan_preserve=nan_preserve)
+
+    def spirv(self) -> bytes:
+        """The module's SPIR-V, from the cache or compiled anew."""
+        return self._spirv(self.plan.slang)
 
     def pipeline_statistics(self) -> dict[str, ExecutableReport]:
         """What the driver made of every kernel: its first executable as the runtime describes it, by kernel name.
@@ -168,7 +184,7 @@ class CompiledPlan:
         Raises:
             VulkanError: when the driver does not report pipeline executables.
         """
-        spirv = self._spirv(self.plan.slang)
+        spirv = self.spirv()
         return {
             kernel.name: self._device.pipeline_statistics(spirv, kernel.name, kernel.subgroup_size)[
                 0
@@ -239,7 +255,11 @@ class _Slots:
 
 
 def _runtime_spec(
-    plan: GraphPlan, slots: _Slots, spirv: bytes, register_assert: Callable[[str], int]
+    plan: GraphPlan,
+    slots: _Slots,
+    spirv: bytes,
+    register_assert: Callable[[str], int],
+    name: str,
 ) -> dict[str, Any]:
     """The plan in the form `_runtime.Device.build_plan` takes."""
     buffers: dict[str, tuple[Any, ...]] = {_ERRORS: ("errors",)}
@@ -281,20 +301,20 @@ def _runtime_spec(
         return result
 
     steps = []
-    for step, barrier in zip(plan.steps, flags, strict=True):
+    for position, (step, barrier) in enumerate(zip(plan.steps, flags, strict=True)):
         index, kernel = kernels[step.kernel]
         steps.append(
             {
                 "kind": "dispatch",
                 "kernel": index,
-                "label": kernel.name,
+                "label": step_label(position, kernel.name),
                 "groups": [slots.size(g) for g in step.groups],
                 "barrier": barrier,
                 "arguments": arguments(kernel, step),
             }
         )
     return {
-        "name": plan.name,
+        "name": name,
         "input_count": len(plan.inputs),
         "value_count": slots.value_count,
         "arena_bytes": slots.arena_bytes(),
@@ -321,6 +341,11 @@ def _asked_for_at(plan: GraphPlan, step: Dispatch) -> str:
     lines = [str(origin.frames[0]) for origin in plan.origins_of(step) if origin.frames]
     distinct = list(dict.fromkeys(lines))
     return f", asked for at {', '.join(distinct[:_SHOWN_LINES])}" if distinct else ""
+
+
+def step_label(position: int, kernel: str) -> str:
+    """What the runtime's timings and errors call a step."""
+    return f"{position} {kernel}"
 
 
 def _output_spec(output: OutputBuffer, index: int, slots: _Slots) -> dict[str, Any]:
