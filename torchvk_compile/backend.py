@@ -185,7 +185,8 @@ def _compile_stages(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **k
 
 
 def _compile_stage(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Any:
-    with spans.span("compile", "Inductor"), _cached_by_source(gm):
+    settings = torch_compat.control_flow_settings(gm)
+    with spans.span("compile", "Inductor"), _cached_by_source(gm), settings:
         return with_repair(lambda: torch_compat.compile_aten_graph(gm, example_inputs, **kwargs))
 
 

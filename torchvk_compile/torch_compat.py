@@ -92,6 +92,16 @@ def inductor_settings() -> dict[str, Any]:
     return {name: value for name, value in wanted.items() if _has_setting(name)}
 
 
+def control_flow_settings(gm: torch.fx.GraphModule) -> contextlib.AbstractContextManager[Any]:
+    """Context for lowering a graph that may hold branches or loops.
+
+    A branch or a loop body takes the tensors of the graph around it for its own and writes its results into them,
+    also where that graph reads them afterwards (seen in torch 2.13, on every device).
+    """
+    inner = any(isinstance(child, torch.fx.GraphModule) for child in gm.children())
+    return patched_settings()(inplace_buffers=False) if inner else contextlib.nullcontext()
+
+
 def _has_setting(name: str) -> bool:
     from torch._inductor import config
 

@@ -79,10 +79,11 @@ def gather_plans(wrapper: PlanWrapperCodegen) -> tuple[list[Any], dict[str, Grap
     def close(later: list[Any]) -> None:
         nonlocal segment
         if segment:
-            replaced, plan = _Segment(wrapper, segment, later).build(f"plan{len(plans)}")
+            variable = f"{wrapper.plan_prefix}{len(plans)}"
+            replaced, plan = _Segment(wrapper, segment, later).build(variable)
             lines.extend(replaced)
             if plan is not None:
-                plans[f"plan{len(plans)}"] = plan
+                plans[variable] = plan
             segment = []
 
     for position, line in enumerate(rest):

@@ -74,8 +74,14 @@ class PlanWrapperCodegen(PythonWrapperCodegen):
     ) -> PythonWrapperCodegen:
         if is_subgraph:
             assert subgraph_name is not None and parent_wrapper is not None
-            return SubgraphPythonWrapperCodegen(subgraph_name, parent_wrapper, partition_signatures)
+            arguments = (subgraph_name, parent_wrapper, partition_signatures)
+            return SubgraphPlanWrapperCodegen(*arguments)  # type: ignore[call-arg]
         return cls()
+
+    @property
+    def plan_prefix(self) -> str:
+        """What the names of this graph's plans begin with; unique in the module."""
+        return "plan"
 
     def write_header(self) -> None:
         super().write_header()
@@ -196,6 +202,14 @@ class PlanWrapperCodegen(PythonWrapperCodegen):
         text.writeline(f"    device_index={device},")
         text.writeline(")")
         self.header.splice(text)
+
+
+class SubgraphPlanWrapperCodegen(SubgraphPythonWrapperCodegen, PlanWrapperCodegen):
+    """A branch or loop body of a graph: a function of its own in the graph's module, with its own plans."""
+
+    @property
+    def plan_prefix(self) -> str:
+        return f"{self.subgraph_name}_plan"
 
 
 def _literal(text: str) -> str:
