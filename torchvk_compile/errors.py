@@ -61,6 +61,10 @@ class UnsupportedOperatorError(TorchVKError, NotImplementedError):
         return f"{subject.rstrip('.')}. {_FALLBACK_ADVICE}"
 
 
+class DtypeMismatchError(TorchVKError, RuntimeError):
+    """An operator was given operands of dtypes that torch does not mix."""
+
+
 class ShaderCompileError(TorchVKError, RuntimeError):
     """Slang refused a shader module, or no Slang compiler could be found.
 

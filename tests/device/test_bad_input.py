@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -57,7 +59,7 @@ def test_writing_to_an_expanded_tensor(vk: torch.device) -> None:
 
 
 def test_layouts_and_dtypes_the_device_does_not_have(vk: torch.device) -> None:
-    with pytest.raises(NotImplementedError, match="Sparsevk"):
+    with pytest.raises(NotImplementedError, match="vk tensors are dense"):
         torch.empty(2, layout=torch.sparse_coo, device=vk)
     with pytest.raises(NotImplementedError, match="Quantizedvk"):
         torch.empty(2, dtype=torch.quint8, device=vk)
@@ -121,3 +123,27 @@ def test_asynchronous_assertions(message: str | None, compiled: bool, vk: torch.
         torch.vk.synchronize()
     assert (message or "Expected Tensor with single nonzero value") in str(caught.value)
     assert ("test_bad_input.py:" in str(caught.value)) == compiled
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, b: a @ b,
+        lambda a, b: torch.nn.functional.linear(a, b, a[0]),
+        lambda a, b: torch.nn.functional.conv2d(a[None, None], b[None, None]),
+    ],
+)
+def test_dtypes_are_not_mixed(
+    function: Callable[..., torch.Tensor], compiled: bool, vk: torch.device
+) -> None:
+    if compiled:
+        function = torch.compile(function, backend="torchvk")
+    a = torch.ones(2, 2, device=vk)
+    with pytest.raises(Exception, match=r"same.*float32.*float16|float32.*float16.*same"):
+        function(a, a.half())
+
+
+def test_misspelt_function_of_the_device_module() -> None:
+    with pytest.raises(AttributeError, match="did you mean 'memory_allocated'"):
+        torch.vk.memory_alocated()

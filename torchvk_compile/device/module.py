@@ -6,6 +6,7 @@ Forbidden: logic of its own; importing the compiler before Inductor asks for it.
 
 from __future__ import annotations
 
+import difflib
 import types
 from typing import Any
 
@@ -93,7 +94,9 @@ class _BackendModule(types.ModuleType):
             from torchvk_compile.backend import register_with_inductor
 
             register_with_inductor()
-        raise AttributeError(f"module 'torch.vk' has no attribute {name!r}")
+        nearest = difflib.get_close_matches(name, vars(self), n=1)
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        raise AttributeError(f"module 'torch.vk' has no attribute {name!r}{hint}")
 
 
 def backend_module() -> types.ModuleType:

@@ -191,44 +191,53 @@ class _Network(nn.Module):
         return self.linear(functional.max_pool2d(x, 2).flatten(1))
 
 
-def _train(model: nn.Module, device: torch.device, compiled: bool) -> list[float]:
-    """Losses of a few steps with AdamW; the model is moved and trained in place."""
+def _train(model: nn.Module, device: torch.device, half: bool) -> list[float]:
+    """Losses of a few steps with AdamW; the model is moved and trained in place, compiled on vk.
+
+    `half` means float16 autocast with a gradient scaler, on both devices alike.
+    """
     model.to(device)
     x, labels = _random(32, 1, 8, 8).to(device), (torch.arange(32) % 5).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    scaler = torch.amp.GradScaler(device.type, init_scale=1024.0, enabled=half)
 
     def loss_of(x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return functional.cross_entropy(model(x), labels)
+        with torch.autocast(device.type, dtype=torch.float16, enabled=half):
+            return functional.cross_entropy(model(x), labels)
 
-    if compiled:
+    if device.type == "vk":
+        torch.compiler.reset()
         loss_of = torch.compile(loss_of, backend="torchvk", dynamic=False)
     losses = []
     for _ in range(_TRAINING_STEPS):
         optimizer.zero_grad()
         loss = loss_of(x, labels)
-        loss.backward()
-        optimizer.step()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
         losses.append(loss.item())
     return losses
 
 
-def _training_step(device: torch.device) -> None:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = _Network()
-    before = copy.deepcopy(model)
-    reference = copy.deepcopy(model)
-    expected = _train(reference, torch.device("cpu"), compiled=False)
-    found = _train(model, device, compiled=True)
-    for name, parameter in model.named_parameters():
-        if torch.equal(parameter.detach().cpu(), before.get_parameter(name)):
-            raise CheckFailedError("unwritten", f"training left the parameter {name} as it was")
-    for step, (ours, theirs) in enumerate(zip(found, expected)):
-        # `not <=` also catches NaN.
-        if not abs(ours - theirs) <= 1e-3 * abs(theirs) + 1e-4:
-            raise CheckFailedError(
-                "wrong", f"the loss of step {step + 1} is {ours:.6f} where the CPU has {theirs:.6f}"
-            )
+def _training_step(half: bool, rtol: float) -> Callable[[torch.device], None]:
+    def run(device: torch.device) -> None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model = _Network()
+        before, reference = copy.deepcopy(model), copy.deepcopy(model)
+        expected = _train(reference, torch.device("cpu"), half)
+        found = _train(model, device, half)
+        for name, parameter in model.named_parameters():
+            if torch.equal(parameter.detach().cpu(), before.get_parameter(name)):
+                raise CheckFailedError("unwritten", f"training left the parameter {name} as it was")
+        for step, (ours, theirs) in enumerate(zip(found, expected), start=1):
+            # `not <=` also catches NaN.
+            if not abs(ours - theirs) <= rtol * abs(theirs):
+                raise CheckFailedError(
+                    "wrong", f"the loss of step {step} is {ours:.6f} where the CPU has {theirs:.6f}"
+                )
+
+    return run
 
 
 _HALF_ADVICE = "train in float32, without autocast and without .half()"
@@ -244,6 +253,7 @@ CHECKS = (
     Check("convolution float16", False, _HALF_ADVICE, _convolution(torch.float16, 2e-3)),
     Check("atomics", False, "avoid embeddings, index_add and scatter_add", _atomics),
     Check("exp, tanh extremes", True, "", _extremes),
-    Check("training step", True, "", _training_step),
+    Check("training step", True, "", _training_step(False, 1e-3)),
+    Check("training float16", False, _HALF_ADVICE, _training_step(True, 2e-2)),
 )
 """In the order in which they run: later checks rest on what earlier ones prove."""

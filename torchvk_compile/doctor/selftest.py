@@ -1,10 +1,7 @@
-"""The self-test as a child process: this side starts it and keeps going when it dies.
+"""The self-test as a child process (checker.py): this side starts it and goes on when it dies.
 
 In: names of checks, a time limit. Out: one `CheckResult` a check, in order.
-Forbidden: opening a device in the parent.
-
-Run as a module (``python -m torchvk_compile.doctor.selftest NAME...``) it is the child: it runs the
-named checks on ``vk:0`` and prints a line when one starts and when it ends.
+Forbidden: opening a device.
 """
 
 from __future__ import annotations
@@ -15,19 +12,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import torch
-
-from torchvk_compile.doctor.checks import CHECKS
 from torchvk_compile.doctor.child import Child
-from torchvk_compile.doctor.poison import CheckFailedError
 
-COMMAND: tuple[str, ...] = (sys.executable, "-m", "torchvk_compile.doctor.selftest")
+COMMAND: tuple[str, ...] = (sys.executable, "-m", "torchvk_compile.doctor.checker")
 """The child's command line; the names of the checks are appended."""
 
 CHECK_SECONDS = 120.0
 """Longest silence of one check, compilation included."""
 
-_MARK = "torchvk-selftest "
+MARK = "torchvk-selftest "
+"""Begins the child's own lines; drivers print to stdout, too."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +75,9 @@ def _run_until_death(
     start = time.monotonic()
     with Child(command) as child:
         for line in child.lines(seconds):
-            if not line.startswith(_MARK):
-                continue  # drivers print to stdout, too
-            event = json.loads(line.removeprefix(_MARK))
+            if not line.startswith(MARK):
+                continue
+            event = json.loads(line.removeprefix(MARK))
             running = event["name"]
             if "outcome" in event:
                 done.add(running)
@@ -97,28 +91,3 @@ def _run_until_death(
         kind = "crash" if ending.kind == "exit" else ending.kind
         text = ending.text or "the process ended early"
         yield CheckResult(blamed, kind, text, time.monotonic() - start)
-
-
-def _emit(**event: object) -> None:
-    print(_MARK + json.dumps(event), flush=True)
-
-
-def _child(names: Sequence[str]) -> None:
-    by_name = {check.name: check for check in CHECKS}
-    device = torch.device("vk", 0)
-    for name in names:
-        _emit(name=name)
-        start = time.monotonic()
-        outcome, detail = "pass", ""
-        try:
-            by_name[name].run(device)
-        except CheckFailedError as error:
-            outcome, detail = error.kind, str(error)
-        except Exception as error:
-            # Whatever it is, it belongs to this check and not to the next.
-            outcome, detail = "error", f"{type(error).__name__}: {error}"
-        _emit(name=name, outcome=outcome, detail=detail, seconds=time.monotonic() - start)
-
-
-if __name__ == "__main__":
-    _child(sys.argv[1:])

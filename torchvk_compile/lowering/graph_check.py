@@ -1,6 +1,6 @@
 """What every graph for a vk device must satisfy before Inductor lowers it.
 
-In: a functional ATen graph. Out: the same graph, or `UnsupportedOperatorError`. Forbidden: rewriting the graph.
+In: a functional ATen graph. Out: the same graph, or an exception of ours. Forbidden: rewriting the graph.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from torchvk_compile import config
 from torchvk_compile.codegen.device_profile import fingerprint, profile_of
-from torchvk_compile.errors import UnsupportedOperatorError
+from torchvk_compile.errors import DtypeMismatchError, UnsupportedOperatorError
 from torchvk_compile.shaders import template_root
 
 _NEEDED_FEATURE = {
@@ -24,8 +24,20 @@ _NEEDED_FEATURE = {
 }
 
 
+_aten = torch.ops.aten
+
+_SAME_DTYPE = {
+    _aten.mm.default: (0, 1),
+    _aten.bmm.default: (0, 1),
+    _aten.addmm.default: (1, 2),
+    _aten.baddbmm.default: (1, 2),
+    _aten.convolution.default: (0, 1),
+}
+"""Arguments that torch wants in one dtype; its shape functions let other ones pass."""
+
+
 class GraphCheck(CustomGraphModulePass):
-    """Refuses dtypes the device cannot compute with, naming the operator.
+    """Refuses dtypes the device cannot compute with, or that torch does not mix, naming the operator.
 
     Its `uuid` makes Inductor's FX graph cache tell apart graphs compiled by different versions of TorchVK, for
     different devices, or under different settings.
@@ -35,6 +47,8 @@ class GraphCheck(CustomGraphModulePass):
         for node in graph.graph.nodes:
             if node.op != "call_function":
                 continue
+            if node.target in _SAME_DTYPE:
+                _check_operands(node, _SAME_DTYPE[node.target])
             for value in _tensors(node.meta.get("val")):
                 if value.device.type == "vk":
                     _check_dtype(node, value)
@@ -42,6 +56,15 @@ class GraphCheck(CustomGraphModulePass):
     def uuid(self) -> Any:
         devices = tuple(fingerprint(index) for index in range(torch.vk.device_count()))  # type: ignore[attr-defined]
         return (_source_digest(), devices, config.cpu_fallback, sorted(config.without))
+
+
+def _check_operands(node: torch.fx.Node, positions: tuple[int, int]) -> None:
+    one, other = (_tensors(node.args[at].meta.get("val")) for at in positions)  # type: ignore[union-attr]
+    if one and other and one[0].device.type == "vk" and one[0].dtype is not other[0].dtype:
+        raise DtypeMismatchError(
+            f"{node.target}: expected operands of the same dtype, but got {one[0].dtype} and "
+            f"{other[0].dtype}. Convert one of them, or compute inside torch.autocast"
+        )
 
 
 def _check_dtype(node: torch.fx.Node, value: torch.Tensor) -> None:
