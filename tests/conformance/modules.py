@@ -98,8 +98,9 @@ class _ModuleTrial:
                 *place(arguments, DEVICE)
             )
 
-            def exact() -> Any:
-                return _result(wide.double(), _call(wide, *widened(arguments)))
+            def exact(draw: int) -> Any:
+                own = copy.deepcopy(wide).double()
+                return _result(own, _call(own, *widened(arguments, draw)))
 
             self._compare(
                 _result(mine, actual), _result(theirs, expected), direction, attempt(exact)
@@ -129,11 +130,12 @@ class _ModuleTrial:
             results, [my_inputs, list(mine.parameters())], on_device_of(results, cotangents)
         )
 
-        def exact() -> Any:
-            wide_inputs = widened(arguments)
-            again = differentiable_in(_call(wide.double(), *wide_inputs))
+        def exact(draw: int) -> Any:
+            wide_inputs = widened(arguments, draw)
+            own = copy.deepcopy(wide).double()
+            again = differentiable_in(_call(own, *wide_inputs))
             wide_cotangents = [c.to(o.dtype) for c, o in zip(cotangents, again, strict=True)]
-            return gradients_of(again, [wide_inputs, list(wide.parameters())], wide_cotangents)
+            return gradients_of(again, [wide_inputs, list(own.parameters())], wide_cotangents)
 
         self._compare(actual, expected, direction, attempt(exact))
         return True

@@ -99,8 +99,8 @@ class _OperatorTrial:
         actual = in_mode(self._call, self.case.mode)(*mine)
         actual = narrowed_statistics(self.case.name, actual, expected)
 
-        def exact() -> Any:
-            wide = widened(arguments)
+        def exact(draw: int) -> Any:
+            wide = widened(arguments, draw)
             return None if wide is None else self._call(*wide)
 
         try:
@@ -142,12 +142,13 @@ class _OperatorTrial:
         require_same_form(results, outputs)
         actual = gradients_of(results, mine, on_device_of(results, cotangents))
 
-        def exact() -> Any:
-            wide = widened(arguments)
+        def exact(draw: int) -> Any:
+            wide = widened(arguments, draw)
             if wide is None:
                 return None
             again = function(*wide)
-            wide_cotangents = [c.to(o.dtype) for c, o in zip(cotangents, again, strict=True)]
+            given = cotangents if draw == 0 else widened(cotangents, draw) or cotangents
+            wide_cotangents = [c.to(o.dtype) for c, o in zip(given, again, strict=True)]
             return gradients_of(again, wide, wide_cotangents)
 
         try:

@@ -52,9 +52,22 @@ def test_each_element_may_be_the_exact_one() -> None:
     expected = torch.tensor([1.0, 2.0], dtype=torch.float16)
     actual = torch.tensor([1.0, 2.05], dtype=torch.float16)
     exact = torch.tensor([7.0, 2.05], dtype=torch.float64)
-    assert compare(actual, expected, _NOTHING_MORE, lambda: exact)
+    assert compare(actual, expected, _NOTHING_MORE, lambda draw: exact)
     with pytest.raises(Mismatch):
-        compare(actual + 1, expected, _NOTHING_MORE, lambda: exact)
+        compare(actual + 1, expected, _NOTHING_MORE, lambda draw: exact)
+
+
+def test_an_error_that_rounded_arguments_explain_is_allowed() -> None:
+    exact = torch.tensor([1.0, 1.0], dtype=torch.float64)
+    moved = torch.tensor([1.01, 1.0], dtype=torch.float64)
+
+    def results(draw: int) -> torch.Tensor:
+        return moved if draw else exact
+
+    assert compare(torch.tensor([1.03, 1.0]), torch.tensor([1.0, 1.0]), _NOTHING_MORE, results)
+    for wrong in ([1.1, 1.0], [1.0, 1.001]):
+        with pytest.raises(Mismatch):
+            compare(torch.tensor(wrong), torch.tensor([1.0, 1.0]), _NOTHING_MORE, results)
 
 
 def test_integers_are_compared_exactly() -> None:

@@ -143,10 +143,11 @@ def _gradient(
 
     skips = _skips(labels.gather(1, mirrored), blank)
     beta = turned(torch.ops.torchvk.ctc_lattice.default(turned(emissions), skips))
-    # Both recursions count the probability of the position itself.
-    share = log_alpha + beta - emissions + loss.reshape(sequences, 1, 1)
+    # Both recursions count the probability of the position itself. A way is somewhere at every time: dividing by
+    # the sum over positions, and not by the loss, leaves out the rounding that they share.
     possible = inside & (log_alpha > _NOTHING) & (beta > _NOTHING)
-    share = torch.where(possible, share.exp(), 0.0)
+    ways = torch.where(possible, log_alpha + beta - emissions, _NOTHING)
+    share = torch.where(possible, ways.softmax(2), 0.0)
     index = labels.unsqueeze(1).expand(sequences, times, positions)
     shape = (sequences, times, log_probs.shape[2])
     shares = torch.zeros(shape, dtype=share.dtype, device=share.device).scatter_add(2, index, share)
