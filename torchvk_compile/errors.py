@@ -6,8 +6,9 @@ Forbidden: importing any other room of the package; catching or logging anything
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 
@@ -110,7 +111,17 @@ class VulkanError(TorchVKError, RuntimeError):
 
 
 class DeviceLostError(VulkanError):
-    """The driver gave the device up (reset, watchdog, removal). Later calls fail the same way."""
+    """The driver gave the device up (reset, watchdog, removal). Later calls fail the same way.
+
+    The message ends with the graphs submitted last, as `recent_work` names them: the GPU was in one of
+    them, or in a transfer between them.
+    """
+
+    recent_work: ClassVar[Callable[[], str]] = staticmethod(str)
+
+    def __init__(self, message: str) -> None:
+        recent = DeviceLostError.recent_work()
+        super().__init__(f"{message} Submitted last: {recent}." if recent else message)
 
 
 class DeviceAssertError(TorchVKError, IndexError, RuntimeError):

@@ -12,7 +12,12 @@ import torch
 import torch.nn.functional as F
 
 import torchvk_compile
-from torchvk_compile.errors import DeviceAssertError, OutOfMemoryError, UnsupportedOperatorError
+from torchvk_compile.errors import (
+    DeviceAssertError,
+    DeviceLostError,
+    OutOfMemoryError,
+    UnsupportedOperatorError,
+)
 
 
 def test_an_operator_without_a_kernel_is_named(vk: torch.device) -> None:
@@ -23,6 +28,18 @@ def test_an_operator_without_a_kernel_is_named(vk: torch.device) -> None:
     with pytest.raises(UnsupportedOperatorError, match=r"linalg_eig.*called at .*test_faults.py:"):
         torch.compile(function, backend="torchvk")(x.to(vk))
     torch.testing.assert_close((x.to(vk) + 1).cpu(), x + 1)
+
+
+def test_a_lost_device_names_what_it_was_given_last(vk: torch.device) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.sinh().sum(1)
+
+    torch.compile(function, backend="torchvk")(torch.ones(3, 4, device=vk))
+    message = str(DeviceLostError("vkQueueSubmit failed."))
+    assert message.startswith("vkQueueSubmit failed. Submitted last: ")
+    newest = message.partition("Submitted last: ")[2].partition(";")[0]
+    assert "sinh" in newest
+    assert "test_faults.py:" in newest
 
 
 def test_an_allowed_fallback_is_counted(vk: torch.device) -> None:

@@ -6,6 +6,7 @@ Forbidden: changing the plan, waiting for the device.
 
 from __future__ import annotations
 
+import collections
 import functools
 import hashlib
 import itertools
@@ -20,6 +21,7 @@ import torch
 
 from torchvk_compile import shaders
 from torchvk_compile.audit import events
+from torchvk_compile.errors import DeviceLostError
 from torchvk_compile.log import logger
 from torchvk_compile.plan.graph_plan import (
     ArenaBuffer,
@@ -53,6 +55,24 @@ _run_log = logging.getLogger("torchvk.plans")
 
 _serial_numbers = itertools.count()
 _loaded: weakref.WeakSet[CompiledPlan] = weakref.WeakSet()
+
+
+_recent: collections.deque[GraphPlan] = collections.deque(maxlen=3)
+"""The plans submitted last: if the device is lost, it was at work on one of them."""
+
+
+def recent_work() -> str:
+    """The plans submitted last, newest first, in words; empty if there were none."""
+    described = []
+    for plan in reversed(_recent):
+        kernels = ", ".join(dict.fromkeys(step.kernel for step in plan.steps[:_SHOWN_LINES]))
+        more = ", …" if len(plan.steps) > _SHOWN_LINES else ""
+        place = _asked_for_at(plan, *plan.steps)
+        described.append(f"{plan.name} ({kernels}{more}{place})")
+    return "; ".join(described)
+
+
+DeviceLostError.recent_work = staticmethod(recent_work)
 
 
 def loaded_plans() -> list[CompiledPlan]:
@@ -128,6 +148,7 @@ class CompiledPlan:
         values = self._static_values if self._static_values is not None else self._bind(symbols)
         if scalars:
             values = values + [encode(s) for encode, s in zip(self._encoders, scalars, strict=True)]
+        _recent.append(self.plan)
         if events.listeners:
             events.plan_ran(self)
         if _run_log.isEnabledFor(logging.DEBUG):
@@ -336,10 +357,10 @@ def _runtime_spec(
     }
 
 
-def _asked_for_at(plan: GraphPlan, step: Dispatch) -> str:
-    """The lines of the user's program that a dispatch computes, for the message of a failed check."""
-    lines = [str(origin.frames[0]) for origin in plan.origins_of(step) if origin.frames]
-    distinct = list(dict.fromkeys(lines))
+def _asked_for_at(plan: GraphPlan, *steps: Dispatch) -> str:
+    """The lines of the user's program that dispatches compute, for a message about them."""
+    origins = [origin for step in steps for origin in plan.origins_of(step)]
+    distinct = list(dict.fromkeys(str(origin.frames[0]) for origin in origins if origin.frames))
     return f", asked for at {', '.join(distinct[:_SHOWN_LINES])}" if distinct else ""
 
 
