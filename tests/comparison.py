@@ -90,8 +90,11 @@ def _weighted_sum(outputs: Sequence[torch.Tensor]) -> torch.Tensor:
     total = torch.zeros((), device=outputs[0].device)
     for output in outputs:
         weights = torch.linspace(0.5, 1.5, output.numel())
+        if output.is_complex():
+            weights = torch.complex(weights, weights.flip(0))
         weights = weights.reshape(output.shape).to(output.dtype).to(output.device)
-        total = total + (output * weights).sum().to(total.dtype)
+        value = (output * weights).sum()
+        total = total + (value.real if value.is_complex() else value).to(total.dtype)
     return total
 
 
@@ -117,7 +120,8 @@ def _largest_difference(actual: Any, expected: Any) -> str:
         return f"{actual!r} for {expected!r}"
     if actual.shape != expected.shape or actual.numel() == 0:
         return f"shape {list(actual.shape)} for {list(expected.shape)}"
-    difference = (actual.to(torch.float64) - expected.to(torch.float64)).abs()
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    difference = (actual.to(wide) - expected.to(wide)).abs()
     # A NaN on one side only is the worst difference there is.
     difference = torch.where(
         actual.isnan() & expected.isnan(), 0.0, difference.nan_to_num(torch.inf)

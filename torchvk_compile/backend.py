@@ -23,7 +23,16 @@ from torchvk_compile.profiling import spans
 _registration_lock = threading.Lock()
 _OPAQUE_MODULES = tuple(
     f"torchvk_compile.{name}"
-    for name in ("audit", "backend", "device", "host_graph", "plan", "profiling", "staging")
+    for name in (
+        "audit",
+        "backend",
+        "device",
+        "host_graph",
+        "lowering",
+        "plan",
+        "profiling",
+        "staging",
+    )
 )
 
 
@@ -57,7 +66,7 @@ def torchvk(
     devices = {_device_type(value) for value in _graph_values(gm, example_inputs)}
 
     def compile_on_device(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        settings = torch_compat.inductor_settings() | (options or {})
+        settings = _settings() | (options or {})
         with spans.span("compile", "AOTAutograd"), _cached_by_source(gm):
             return with_repair(
                 lambda: torch_compat.compile_with_autograd(gm, inputs, _compile_partition, settings)
@@ -90,7 +99,7 @@ def compile_graph(
     register_with_inductor()
     with (
         torch_compat.tracing_with(torch_compat.fake_mode_of(example_inputs)),
-        torch_compat.patched_settings()(torch_compat.inductor_settings()),
+        torch_compat.patched_settings()(_settings()),
         eager_graph(),
         config.patch(without=()),
     ):
@@ -99,6 +108,12 @@ def compile_graph(
             return _compile_stages(gm, example_inputs, is_inference=True)
         except Exception as error:
             raise _plain(error) from None
+
+
+def _settings() -> dict[str, Any]:
+    from torchvk_compile.lowering.complex_graph import ComplexRules
+
+    return torch_compat.inductor_settings() | {"joint_custom_pre_pass": ComplexRules()}
 
 
 _eager = threading.local()
@@ -173,15 +188,19 @@ def _place_of(op: str, gm: torch.fx.GraphModule) -> str:
 
 def _compile_stages(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Any:
     from torchvk_compile.host_graph import compile_in_stages, has_host_work
+    from torchvk_compile.lowering.complex_edges import compile_with_pairs
     from torchvk_compile.lowering.scalar_operands import put_device_operands_first
+
+    def compile_device_graph(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        return compile_with_pairs(gm, inputs, lambda *real: _compile_stage(*real, **kwargs))
 
     put_device_operands_first(gm)
     if not has_host_work(gm):
-        return _compile_stage(gm, example_inputs, **kwargs)
+        return compile_device_graph(gm, example_inputs)
     kwargs["static_input_idxs"] = ()
     (output,) = gm.graph.find_nodes(op="output")
     with torch_compat.part_of_a_graph(len(output.args[0])):
-        return compile_in_stages(gm, lambda stage, inputs: _compile_stage(stage, inputs, **kwargs))
+        return compile_in_stages(gm, compile_device_graph)
 
 
 def _compile_stage(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Any:

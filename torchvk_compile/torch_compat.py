@@ -221,7 +221,26 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table = _Decompositions(select_decomp_table())
     table.pop(torch.ops.aten.addmm.default, None)
     table.update(DECOMPOSITIONS)
+    from torchvk_compile.lowering.complex_table import RULES
+
+    table.update({op: _of_real_tensors(op, table[op]) for op in RULES if op in table})
     return table
+
+
+@functools.cache
+def _of_real_tensors(op: Any, decomposition: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition that leaves calls with complex numbers whole: they have a rule of their own."""
+    from torch.utils._pytree import tree_leaves
+
+    from torchvk_compile.lowering.complex_table import is_complex
+
+    @functools.wraps(decomposition)
+    def decompose(*args: Any, **kwargs: Any) -> Any:
+        if any(is_complex(leaf) for leaf in tree_leaves((args, kwargs))):
+            return NotImplemented
+        return decomposition(*args, **kwargs)
+
+    return decompose
 
 
 def _autograd_cache_is_sound(example_inputs: Sequence[Any]) -> bool:
@@ -339,6 +358,30 @@ def part_of_a_graph(outputs: int) -> Iterator[None]:
     try:
         yield
         reported.extend([None] * outputs)
+    finally:
+        context.output_strides = reported
+
+
+@contextlib.contextmanager
+def outputs_are_pairs(complex_outputs: Sequence[int]) -> Iterator[None]:
+    """Compile a graph inside some of whose outputs are tensors of pairs in place of complex tensors.
+
+    The strides reported to AOTAutograd afterwards are those of the complex tensors.
+    """
+    from torch._guards import TracingContext
+
+    context = TracingContext.try_get()
+    if context is None or context.output_strides is None:
+        yield
+        return
+    own: list[Any] = []
+    reported, context.output_strides = context.output_strides, own
+    try:
+        yield
+        for position in complex_outputs:
+            if position < len(own) and (strides := own[position]) is not None:
+                own[position] = tuple(stride // 2 for stride in strides[:-1])
+        reported.extend(own)
     finally:
         context.output_strides = reported
 

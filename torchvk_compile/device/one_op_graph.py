@@ -82,7 +82,7 @@ class OneOpGraph:
         number_dtypes: of the 0-d CPU tensors that carry varying numbers.
         fresh: for each result of the operator its index among the graph's outputs, or None if
             the result is a written argument or undefined.
-        fits: whether tensors have the geometry this graph was traced for; None for an exact trace.
+        shape_env: of the symbols in the inputs' geometry; None for an exact trace.
     """
 
     module: torch.fx.GraphModule
@@ -90,7 +90,16 @@ class OneOpGraph:
     slots: tuple[int, ...]
     number_dtypes: tuple[torch.dtype, ...]
     fresh: tuple[int | None, ...]
-    fits: Callable[[Sequence[torch.Tensor]], bool] | None
+    shape_env: ShapeEnv | None
+
+    def fits(self) -> Callable[[Sequence[torch.Tensor]], bool] | None:
+        """Whether tensors have the geometry this graph holds for; None where just the traced one fits.
+
+        To be asked after compiling: a lowering may need a size as a number, which narrows what fits.
+        """
+        if self.shape_env is None:
+            return None
+        return _guard(self.shape_env, self.example_inputs, self.slots)
 
 
 def trace(
@@ -146,8 +155,8 @@ def trace(
         node.meta["original_aten"] = (
             call.op
         )  # kernels, and so their error messages, are named after it
-    fits = None if dynamic is None else _guard(shape_env, fakes)
-    return OneOpGraph(module, inputs, slots, number_dtypes, layout["fresh"], fits)
+    symbols = None if dynamic is None else shape_env
+    return OneOpGraph(module, inputs, slots, number_dtypes, layout["fresh"], symbols)
 
 
 def result_geometry(call: Call) -> tuple[list[torch.dtype], list[tuple[int, ...]]] | None:
@@ -203,13 +212,15 @@ def _fake(
 
 
 def _guard(
-    shape_env: ShapeEnv, fakes: list[torch.Tensor]
+    shape_env: ShapeEnv, inputs: Sequence[torch.Tensor], slots: Sequence[int]
 ) -> Callable[[Sequence[torch.Tensor]], bool]:
-    placeholders: list[Any] = list(fakes)
+    placeholders: list[Any] = list(inputs[: len(slots)])
     guards = shape_env.produce_guards_expression(placeholders, ignore_static=False)
     if not guards:
         return lambda tensors: True
-    return lambda tensors: bool(shape_env.evaluate_guards_expression(guards, list(tensors)))
+    return lambda tensors: bool(
+        shape_env.evaluate_guards_expression(guards, [tensors[slot] for slot in slots])
+    )
 
 
 def _number_dtype(number: int | float, tensors: Sequence[torch.Tensor]) -> torch.dtype:

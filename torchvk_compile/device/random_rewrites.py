@@ -39,6 +39,9 @@ def _uniform(
         raise RuntimeError(
             f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}"
         )
+    if self.is_complex():
+        _uniform(torch.view_as_real(self), low, high)
+        return self
     return self.copy_(_uniform_numbers(self) * (high - low) + low)
 
 
@@ -47,6 +50,9 @@ def _normal(
 ) -> torch.Tensor:
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    if self.is_complex():
+        _normal(torch.view_as_real(self), mean, std / math.sqrt(2))  # half of the variance each
+        return self
     return self.copy_(_normal_numbers(self) * std + mean)
 
 

@@ -208,7 +208,7 @@ def _compiled(
         ) from refusal
     runner = _runner(call, graph, positions, compiled)
     kept = tuple(None if varies else n for n, varies in zip(numbers, variable, strict=True))
-    return _Variant(graph.fits, kept, runner)
+    return _Variant(graph.fits(), kept, runner)
 
 
 def _runner(

@@ -55,7 +55,7 @@ class GraphCheck(CustomGraphModulePass):
 
     def uuid(self) -> Any:
         devices = tuple(fingerprint(index) for index in range(torch.vk.device_count()))  # type: ignore[attr-defined]
-        return (_source_digest(), devices, config.cpu_fallback, sorted(config.without))
+        return (source_digest(), devices, config.cpu_fallback, sorted(config.without))
 
 
 def _check_operands(node: torch.fx.Node, positions: tuple[int, int]) -> None:
@@ -86,7 +86,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
-def _source_digest() -> str:
+def source_digest() -> str:
     """Digest of everything that decides what code is generated: this package and the templates."""
     global _digest
     if _digest is None:

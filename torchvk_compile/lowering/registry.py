@@ -20,12 +20,15 @@ def register_lowerings() -> None:
     from torchvk_compile.lowering.any import register_any
     from torchvk_compile.lowering.arithmetic import register_arithmetic
     from torchvk_compile.lowering.attention import register_attention
+    from torchvk_compile.lowering.complex_products import register_running_product
     from torchvk_compile.lowering.convolution import register_convolution
     from torchvk_compile.lowering.ctc import register_ctc
     from torchvk_compile.lowering.distances import register_distances
     from torchvk_compile.lowering.embedding import register_embeddings
+    from torchvk_compile.lowering.fourier import register_fourier
     from torchvk_compile.lowering.grid_sampling import register_grid_sampling
     from torchvk_compile.lowering.histogram import register_histograms
+    from torchvk_compile.lowering.interleave import register_interleave
     from torchvk_compile.lowering.linalg import register_linalg
     from torchvk_compile.lowering.matmul import register_matmul
     from torchvk_compile.lowering.pooling import register_pooling
@@ -58,6 +61,9 @@ def register_lowerings() -> None:
     register_histograms()
     register_sampling()
     register_linalg()
+    register_interleave()
+    register_running_product()
+    register_fourier()
 
 
 def route(overload: torch._ops.OpOverload, lowering: Callable[..., Any]) -> None:
