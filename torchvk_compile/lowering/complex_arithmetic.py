@@ -26,12 +26,12 @@ _aten = torch.ops.aten
 
 def plus(a: Pair, b: Pair) -> Pair:
     """a + b."""
-    return torch.add(a[0], b[0]), torch.add(a[1], b[1])
+    return a[0] + b[0], a[1] + b[1]
 
 
 def minus(a: Pair, b: Pair) -> Pair:
     """a - b."""
-    return torch.sub(a[0], b[0]), torch.sub(a[1], b[1])
+    return a[0] - b[0], a[1] - b[1]
 
 
 def times(a: Pair, b: Pair) -> Pair:

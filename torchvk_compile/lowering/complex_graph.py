@@ -39,6 +39,10 @@ COMPLEX_OF = _aten.view_as_complex.default
 _SIZE_OF = _aten.sym_size.int
 _LAZY = frozenset({_aten._neg_view.default, _aten.resolve_neg.default, _aten._conj.default})
 
+_CARRIED_OUT = {
+    _aten._conj.default: _aten._conj_physical.default,
+    _aten._neg_view.default: _aten.neg.default,
+}
 _ALWAYS = _LAZY | {_aten.complex.default, _aten.polar.default, _aten._fft_r2c.default}
 """Operators whose rules hold for real arguments too."""
 
@@ -55,7 +59,18 @@ class ComplexRules(CustomGraphPass):
 
 def apply_rules(graph: torch.fx.Graph) -> None:
     """Replace the operators on complex vk tensors that have a rule."""
-    nodes = [node for node in graph.nodes if concerns_complex(node) and _on_device(node)]
+    nodes = []
+    for node in list(graph.nodes):
+        if concerns_complex(node):
+            if _on_device(node):
+                nodes.append(node)
+            elif node.target is _aten._conj.default and isinstance(
+                node.args[0], (int, float, complex)
+            ):
+                _replace_by_number(graph, node, node.args[0].conjugate())
+            else:
+                # The host computes it, eagerly: what the device takes over must not be lazy.
+                node.target = _CARRIED_OUT.get(node.target, node.target)
     for node in nodes:
         _move_numbers(graph, node)
         _expand(graph, node)
@@ -120,6 +135,16 @@ def _moved(
     with torch.no_grad(), value.fake_mode:  # type: ignore[attr-defined]
         traced = make_fx(move, decomposition_table=_table())(value)
     return _inline(graph, traced.graph, user, [number])
+
+
+def _replace_by_number(graph: torch.fx.Graph, node: torch.fx.Node, number: complex) -> None:
+    def replaced(value: Any) -> Any:
+        return number if value is node else value
+
+    for user in list(node.users):
+        user.args = torch.fx.node.map_aggregate(user.args, replaced)
+        user.kwargs = torch.fx.node.map_aggregate(user.kwargs, replaced)
+    graph.erase_node(node)
 
 
 # Rules ---------------------------------------------------------------------------------------------------------------
