@@ -160,6 +160,13 @@ def test_driver_that_takes_the_process_down(
     assert said in drivers.list_devices().error
 
 
+def test_driver_without_its_hardware_is_no_riddle() -> None:
+    failed = "vkEnumeratePhysicalDevices failed: VK_ERROR_INITIALIZATION_FAILED (the driver …)."
+    assert drivers._in_plain_words(failed).startswith("no GPU of this driver was found")
+    other = "vkCreateDevice failed: VK_ERROR_UNKNOWN."
+    assert drivers._in_plain_words(other + drivers._OWN_ADVICE) == other
+
+
 def test_unusable_device(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

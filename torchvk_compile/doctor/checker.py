@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
+from torchvk_compile import config
 from torchvk_compile.doctor.checks import CHECKS
 from torchvk_compile.doctor.poison import CheckFailedError
 from torchvk_compile.doctor.selftest import MARK
@@ -20,6 +21,8 @@ from torchvk_compile.doctor.selftest import MARK
 
 def main(names: Sequence[str]) -> None:
     """Run the checks of these names."""
+    # A fallback to the CPU would compare the CPU with itself.
+    config.cpu_fallback = "error"
     by_name = {check.name: check for check in CHECKS}
     device = torch.device("vk", 0)
     for name in names:

@@ -94,7 +94,8 @@ def _probe(environment: dict[str, str] | None, *arguments: str) -> dict[str, Any
         reason = "torchvk's runtime library is not installed"
         return {"error": f"{reason}. Install torchvk-compile, or `pip install -e .` in a checkout."}
     program = str(Path(__file__).with_name("probe.py"))
-    command = [sys.executable, program, library.origin, *arguments]
+    # Isolated: neither this directory nor the working directory may lend it modules.
+    command = [sys.executable, "-I", program, library.origin, *arguments]
     with Child(command, environment) as child:
         # Drivers may print, too; the answer is the last line that is JSON.
         answers = [json.loads(line) for line in child.lines(PROBE_SECONDS) if line.startswith("{")]
@@ -102,10 +103,20 @@ def _probe(environment: dict[str, str] | None, *arguments: str) -> dict[str, Any
     if answers:
         answer = answers[-1]
         if "error" in answer:
-            answer["error"] = answer["error"].removesuffix(_OWN_ADVICE)
+            answer["error"] = _in_plain_words(answer["error"])
         return answer
     said = ending.text if ending is not None and ending.text else "it said nothing"
     return {"error": f"asking the Vulkan driver failed: {said}"}
+
+
+def _in_plain_words(error: str) -> str:
+    # What drivers say when none of their hardware is there.
+    if error.startswith("vkEnumeratePhysicalDevices failed: VK_ERROR_INITIALIZATION_FAILED"):
+        return (
+            "no GPU of this driver was found, or this user may not open it (Linux: /dev/dri/renderD*, "
+            "group render)"
+        )
+    return error.removesuffix(_OWN_ADVICE)
 
 
 def overrides() -> dict[str, str]:
