@@ -153,6 +153,9 @@ class DeviceProfile:
     def nan_preserve(self) -> list[int]:
         """Float widths in bits for which shaders can keep signed zeros, infinities and NaNs."""
     @property
+    def denorm_preserve(self) -> list[int]:
+        """Float widths in bits for which shaders can be asked to keep subnormals, all together."""
+    @property
     def pipeline_executable_properties(self) -> bool: ...
     @property
     def memory_budget(self) -> bool: ...

@@ -80,6 +80,7 @@ void visit_fields(Visitor&& visit) {
     visit("cooperative_matrix", &P::cooperative_matrix);
     visit("bfloat16", &P::bfloat16);
     visit("nan_preserve", &P::nan_preserve);
+    visit("denorm_preserve", &P::denorm_preserve);
     visit("pipeline_executable_properties", &P::pipeline_executable_properties);
     visit("memory_budget", &P::memory_budget);
     visit("compute_units", &P::compute_units);

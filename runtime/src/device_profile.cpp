@@ -129,6 +129,29 @@ void read_limits(DeviceProfile& profile, const Properties& properties) {
     profile.compute_units = properties.compute_units();
 }
 
+void read_float_controls(DeviceProfile& profile, const VkPhysicalDeviceVulkan12Properties& can) {
+    if (can.shaderSignedZeroInfNanPreserveFloat16) profile.nan_preserve.push_back(16);
+    if (can.shaderSignedZeroInfNanPreserveFloat32) profile.nan_preserve.push_back(32);
+    if (can.shaderSignedZeroInfNanPreserveFloat64) profile.nan_preserve.push_back(64);
+
+    // Where widths cannot be set apart, one may be set only if all of them are.
+    const bool others = can.shaderDenormPreserveFloat16 && can.shaderDenormPreserveFloat64;
+    const bool all = others && can.shaderDenormPreserveFloat32;
+    switch (can.denormBehaviorIndependence) {
+        case VK_SHADER_FLOAT_CONTROLS_INDEPENDENCE_ALL:
+            if (can.shaderDenormPreserveFloat16) profile.denorm_preserve.push_back(16);
+            if (can.shaderDenormPreserveFloat32) profile.denorm_preserve.push_back(32);
+            if (can.shaderDenormPreserveFloat64) profile.denorm_preserve.push_back(64);
+            break;
+        case VK_SHADER_FLOAT_CONTROLS_INDEPENDENCE_32_BIT_ONLY:
+            if (can.shaderDenormPreserveFloat32) profile.denorm_preserve.push_back(32);
+            if (others) profile.denorm_preserve.insert(profile.denorm_preserve.end(), {16, 64});
+            break;
+        default:
+            if (all) profile.denorm_preserve = {16, 32, 64};
+    }
+}
+
 void read_features(DeviceProfile& profile, const FeatureSet& features,
                    const Properties& properties) {
     const VkPhysicalDeviceSubgroupSizeControlProperties& sizes = properties.subgroup_size_control;
@@ -158,12 +181,7 @@ void read_features(DeviceProfile& profile, const FeatureSet& features,
         features.vulkan12.vulkanMemoryModel && features.vulkan12.vulkanMemoryModelDeviceScope;
     profile.cooperative_matrix = features.cooperative_matrix.cooperativeMatrix;
     profile.bfloat16 = features.bfloat16.shaderBFloat16Type;
-    const auto preserves = [&](VkBool32 supported, uint32_t width) {
-        if (supported) profile.nan_preserve.push_back(width);
-    };
-    preserves(properties.vulkan12.shaderSignedZeroInfNanPreserveFloat16, 16);
-    preserves(properties.vulkan12.shaderSignedZeroInfNanPreserveFloat32, 32);
-    preserves(properties.vulkan12.shaderSignedZeroInfNanPreserveFloat64, 64);
+    read_float_controls(profile, properties.vulkan12);
     profile.pipeline_executable_properties =
         features.pipeline_executable.pipelineExecutableInfo != VK_FALSE;
     profile.memory_budget = features.has_extension(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);

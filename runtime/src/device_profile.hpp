@@ -68,6 +68,8 @@ struct DeviceProfile {
     bool bfloat16 = false;
     // Float widths whose signed zeros, infinities and NaNs survive the driver's compiler.
     std::vector<uint32_t> nan_preserve;
+    // Float widths whose subnormals it can be asked to keep, all of them together.
+    std::vector<uint32_t> denorm_preserve;
     bool pipeline_executable_properties = false;
     bool memory_budget = false;
 

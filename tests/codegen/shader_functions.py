@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from torchvk_compile.device import runtime_device
-from torchvk_compile.shaders import compile_module
+from torchvk_compile.shaders import FloatControls, compile_module
 
 SLANG_TYPES = {
     "float32": "float",
@@ -90,14 +90,17 @@ def _run(
         {"kind": "pointer", "at": 8 * i, "buffer": ("input", i), "offset": 0}
         for i in range(len(operands) + 1)
     ]
-    plan = runtime_device(0).build_plan(
+    device = runtime_device(0)
+    controls = FloatControls.of(device.profile)
+    spirv = compile_module(source, ["evaluate"], name="library_test", float_controls=controls)
+    plan = device.build_plan(
         {
             "name": "library_test",
             "input_count": len(pointers),
             "value_count": 0,
             "arena_bytes": 0,
             "outputs": [],
-            "modules": [compile_module(source, ["evaluate"], name="library_test")],
+            "modules": [spirv],
             "kernels": [
                 {
                     "module": 0,

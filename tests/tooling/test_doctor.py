@@ -33,6 +33,7 @@ RADEON = {
     "subgroup_extended_types": True,
     "float64": True,
     "nan_preserve": [16, 32, 64],
+    "denorm_preserve": [32],
     "float_atomic_add": False,
     "int64_atomics": True,
     "memory_budget": True,

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import threading
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -299,3 +300,15 @@ def test_search_order(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_not_spirv_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="not a SPIR-V module"):
         spirv.entry_points(data)
+
+
+def test_every_kernel_asks_for_the_float_controls_it_can_use() -> None:
+    plain = shaders.compile_module(TWO_KERNELS, NAMES)
+    controls = shaders.FloatControls(nan_preserve=(16, 32), denorm_preserve=(32, 64))
+    marked = spirv.with_float_controls(plain, controls)
+    assert spirv.entry_points(marked) == spirv.entry_points(plain)
+    words = array("I", marked)
+    # A mode for every kernel and width, one capability of each sort.
+    assert [words.count(mode) for mode in (4461, 4459)] == [2 * len(NAMES)] * 2
+    assert [words.count(capability) for capability in (4466, 4464)] == [1, 1]
+    assert spirv.with_float_controls(plain, shaders.FloatControls((128,))) == plain

@@ -53,6 +53,11 @@ _OPTIONAL = (
         "the driver may fold x * 0 to 0 where torch has NaN",
     ),
     _Optional(
+        "subnormal numbers kept on request (shaderDenormPreserveFloat32)",
+        lambda device: 32 in device["denorm_preserve"],
+        "numbers below 1.2e-38 may count as zero, as the driver likes",
+    ),
+    _Optional(
         "float32 atomic additions (shaderBufferFloat32AtomicAdd)",
         lambda device: device["float_atomic_add"],
         "scatter_add, index_add and embedding gradients use a compare-and-swap loop: slower",

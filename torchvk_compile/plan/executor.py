@@ -192,8 +192,8 @@ class CompiledPlan:
 
     def _spirv(self, slang: str) -> bytes:
         names = [kernel.name for kernel in self.plan.kernels]
-        nan_preserve = self._device.profile.nan_preserve
-        return shaders.compile_module(slang, names, name=self.plan.name, nan_preserve=nan_preserve)
+        controls = shaders.FloatControls.of(self._device.profile)
+        return shaders.compile_module(slang, names, name=self.plan.name, float_controls=controls)
 
     def spirv(self) -> bytes:
         """The module's SPIR-V, from the cache or compiled anew."""

@@ -7,5 +7,13 @@ Forbidden: knowing what a kernel computes; touching torch or the Vulkan device.
 
 from torchvk_compile.shaders.location import SlangCompiler, find_compiler, template_root
 from torchvk_compile.shaders.module import compile_module, load_compiler
+from torchvk_compile.shaders.spirv import FloatControls
 
-__all__ = ["SlangCompiler", "compile_module", "find_compiler", "load_compiler", "template_root"]
+__all__ = [
+    "FloatControls",
+    "SlangCompiler",
+    "compile_module",
+    "find_compiler",
+    "load_compiler",
+    "template_root",
+]

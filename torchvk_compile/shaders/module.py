@@ -22,6 +22,7 @@ from torchvk_compile.shaders.executable import SlangExecutable
 from torchvk_compile.shaders.imports import imported_modules, include_options
 from torchvk_compile.shaders.library import SlangFailure, SlangLibrary, SlangLibraryUnusable
 from torchvk_compile.shaders.location import SlangCompiler, find_compiler, template_root
+from torchvk_compile.shaders.spirv import FloatControls
 
 _CACHE_KIND = "spirv"
 _LATEST_KIND = "spirv-latest"
@@ -48,7 +49,7 @@ def compile_module(
     entry_points: Sequence[str],
     *,
     name: str = "graph",
-    nan_preserve: Sequence[int] = (),
+    float_controls: FloatControls = FloatControls(),  # noqa: B008, it is frozen
 ) -> bytes:
     """Compile one Slang module to SPIR-V 1.5 for Vulkan 1.2.
 
@@ -57,14 +58,14 @@ def compile_module(
     their own names. It comes from the disk cache if the source, the imported modules, the options
     and the compiler are the same as before; where there is no compiler, the last one's result counts.
 
-    `name` appears in diagnostics and names the files in ``config.dump_shaders``. `nan_preserve` are
-    the float widths for which the device can promise to keep signed zeros, infinities and NaNs.
+    `name` appears in diagnostics and names the files in ``config.dump_shaders``. `float_controls`
+    is what the device's compiler is asked to keep.
 
     Raises ShaderCompileError with Slang's diagnostics; the source is saved for inspection.
     """
     name = re.sub(r"\W+", "_", name) or "graph"
     modules = imported_modules(source, _library_directory())
-    source_key = _key(*modules, *modules.values(), str([*nan_preserve]), source)
+    source_key = _key(*modules, *modules.values(), repr(float_controls), source)
     try:
         compiler = find_compiler()
     except ShaderCompileError:
@@ -75,7 +76,7 @@ def compile_module(
         binary = remembered
     else:
         binary = _compiled(
-            compiler, source, modules, nan_preserve, source_key, name, len(entry_points)
+            compiler, source, modules, float_controls, source_key, name, len(entry_points)
         )
     if config.dump_shaders is not None:
         _dump(config.dump_shaders, name, source, binary)
@@ -92,7 +93,7 @@ def _compiled(
     compiler: SlangCompiler,
     source: str,
     modules: dict[str, str],
-    nan_preserve: Sequence[int],
+    float_controls: FloatControls,
     source_key: str,
     name: str,
     kernels: int,
@@ -102,7 +103,8 @@ def _compiled(
     binary = cache.read(_CACHE_KIND, key)
     if binary is None:
         start = time.perf_counter()
-        binary = spirv.with_nan_preserved(_compile(compiler, source, modules, name), nan_preserve)
+        binary = _compile(compiler, source, modules, name)
+        binary = spirv.with_float_controls(binary, float_controls)
         milliseconds = 1e3 * (time.perf_counter() - start)
         logger("kernels").info("compiled %s: %d kernels, %.0f ms", name, kernels, milliseconds)
         logger("kernels").debug("source of %s:\n%s", name, source)

@@ -10,7 +10,9 @@ holds the length in words (high half) and the opcode (low half).
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 _MAGIC = 0x07230203
 _HEADER_WORDS = 5
@@ -20,8 +22,36 @@ _OP_EXECUTION_MODE = 16
 _OP_CAPABILITY = 17
 _OP_TYPE_FLOAT = 22
 _OP_FUNCTION = 54
-_SIGNED_ZERO_INF_NAN_PRESERVE = 4461  # execution mode
-_SIGNED_ZERO_INF_NAN_PRESERVE_CAPABILITY = 4466
+_DENORM_PRESERVE = 4459
+_SIGNED_ZERO_INF_NAN_PRESERVE = 4461
+_CAPABILITIES = {_DENORM_PRESERVE: 4464, _SIGNED_ZERO_INF_NAN_PRESERVE: 4466}
+"""The capability that each execution mode asks for."""
+
+
+@dataclass(frozen=True)
+class FloatControls:
+    """What a device's compiler can be asked to keep, each for some float widths (in bits).
+
+    Attributes:
+        nan_preserve: signed zeros, infinities and NaNs. Without it a driver may rewrite ``x * 0`` to ``0`` (Mesa
+            does), which torch does not.
+        denorm_preserve: subnormal numbers. Without it a GPU may take them for zero (NVIDIA's do).
+    """
+
+    nan_preserve: tuple[int, ...] = ()
+    denorm_preserve: tuple[int, ...] = ()
+
+    @staticmethod
+    def of(profile: Any) -> FloatControls:
+        """All that the device of a `DeviceProfile` offers."""
+        return FloatControls(tuple(profile.nan_preserve), tuple(profile.denorm_preserve))
+
+    def modes(self) -> Iterator[tuple[int, int]]:
+        """Execution modes of SPIR-V 1.4 (``SPV_KHR_float_controls``), each with a width."""
+        for width in self.nan_preserve:
+            yield _SIGNED_ZERO_INF_NAN_PRESERVE, width
+        for width in self.denorm_preserve:
+            yield _DENORM_PRESERVE, width
 
 
 def without_source_language(binary: bytes) -> bytes:
@@ -34,33 +64,22 @@ def without_source_language(binary: bytes) -> bytes:
     return kept.tobytes()
 
 
-def with_nan_preserved(binary: bytes, widths: Collection[int]) -> bytes:
-    """Ask the driver to keep signed zeros, infinities and NaNs (``SignedZeroInfNanPreserve``).
-
-    Without it a driver may rewrite ``x * 0`` to ``0`` (Mesa does), which torch does not. Core since
-    SPIR-V 1.4; a device tells the widths it can do this for.
-
-    Args:
-        binary: the module.
-        widths: float widths in bits for which the device has the property; those the module does
-            not use are left out.
-    """
+def with_float_controls(binary: bytes, controls: FloatControls) -> bytes:
+    """The module with `controls` asked for in every kernel, for the float widths it uses."""
     words = _words(binary)
     instructions = list(_instructions(words))
     used = {words[at + 2] for at, _, opcode in instructions if opcode == _OP_TYPE_FLOAT}
-    wanted = sorted(used & set(widths))
-    if not wanted:
-        return binary
+    wanted = [(mode, width) for mode, width in controls.modes() if width in used]
     entries = [words[at + 2] for at, _, opcode in instructions if opcode == _OP_ENTRY_POINT]
-    last_entry = max(at for at, _, opcode in instructions if opcode == _OP_ENTRY_POINT)
+    last_entry = max((at for at, _, opcode in instructions if opcode == _OP_ENTRY_POINT), default=0)
     result = words[:_HEADER_WORDS]
-    result.extend([2 << 16 | _OP_CAPABILITY, _SIGNED_ZERO_INF_NAN_PRESERVE_CAPABILITY])
+    for mode in dict.fromkeys(mode for mode, _ in wanted):
+        result.extend([2 << 16 | _OP_CAPABILITY, _CAPABILITIES[mode]])
     for start, length, _ in instructions:
         result.extend(words[start : start + length])
         if start == last_entry:
             for entry in entries:
-                for width in wanted:
-                    mode = _SIGNED_ZERO_INF_NAN_PRESERVE
+                for mode, width in wanted:
                     result.extend([4 << 16 | _OP_EXECUTION_MODE, entry, mode, width])
     return result.tobytes()
 
