@@ -217,10 +217,12 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     from torch._inductor.decomposition import select_decomp_table
 
     from torchvk_compile.lowering.decompositions import DECOMPOSITIONS
+    from torchvk_compile.lowering.memory_formats import KEEPING_FORMAT
 
     table = _Decompositions(select_decomp_table())
     table.pop(torch.ops.aten.addmm.default, None)
     table.update(DECOMPOSITIONS)
+    table.update(KEEPING_FORMAT)
     from torchvk_compile.lowering.complex_table import RULES
 
     table.update({op: _of_real_tensors(op, table[op]) for op in RULES if op in table})
