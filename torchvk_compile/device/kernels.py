@@ -16,6 +16,7 @@ from torchvk_compile.device import pinning, tensors
 
 _KEY = "PrivateUse1"
 _AUTOGRAD_KEY = "AutogradPrivateUse1"
+_AUTOGRAD_KEY = "AutogradPrivateUse1"
 _AUTOCAST_KEY = "AutocastPrivateUse1"
 _SPARSE_KEYS = ("SparsePrivateUse1", "SparseCsrPrivateUse1")
 _NAMESPACE = "aten::"
@@ -58,6 +59,7 @@ def register_all_kernels() -> None:
         eager,
         fill,
         histograms,
+        margin_loss,
         shapes,
         sparse,
         transfer,
@@ -80,6 +82,9 @@ def register_all_kernels() -> None:
     for name, function in attention.KERNELS.items():
         library.impl(name, function, _KEY)
         library.impl(name, function, _AUTOGRAD_KEY)
+    for name, function in margin_loss.AUTOGRAD_KERNELS.items():
+        for key in (_KEY, _AUTOGRAD_KEY):
+            library.impl(name, function, key)
     fallbacks = _new_library("_")
     fallbacks.fallback(eager.fallback, _KEY)
     fallbacks.fallback(torch.library.fallthrough_kernel, _AUTOCAST_KEY)

@@ -22,14 +22,13 @@ def _geqrf(self: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return factors, self.new_empty(*batch, min(m, n))
 
 
-def _fractional_max_pool_gradient(
-    grad: torch.Tensor, self: torch.Tensor, *arguments: object
-) -> torch.Tensor:
+def _like_second(grad: torch.Tensor, self: torch.Tensor, *arguments: object) -> torch.Tensor:
     return torch.empty_like(self)
 
 
 KERNELS: dict[str, Callable[..., Any]] = {
     "geqrf": _geqrf,
-    "fractional_max_pool3d_backward": _fractional_max_pool_gradient,
+    "fractional_max_pool3d_backward": _like_second,
+    "multi_margin_loss_backward": _like_second,
 }
 """Shape functions of this file; torch's own, where a release has one, go first."""

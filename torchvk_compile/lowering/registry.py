@@ -30,12 +30,14 @@ def register_lowerings() -> None:
     from torchvk_compile.lowering.histogram import register_histograms
     from torchvk_compile.lowering.interleave import register_interleave
     from torchvk_compile.lowering.linalg import register_linalg
+    from torchvk_compile.lowering.margin_loss import register_margin_loss
     from torchvk_compile.lowering.matmul import register_matmul
     from torchvk_compile.lowering.pooling import register_pooling
     from torchvk_compile.lowering.resampling import register_resampling
     from torchvk_compile.lowering.sampling import register_sampling
     from torchvk_compile.lowering.scan import register_scans
     from torchvk_compile.lowering.scatter import register_scatters
+    from torchvk_compile.lowering.segments import register_segments
     from torchvk_compile.lowering.selection import register_selections
     from torchvk_compile.lowering.sort import register_sorts
     from torchvk_compile.lowering.trilinear import register_trilinear
@@ -49,6 +51,7 @@ def register_lowerings() -> None:
     register_variances()
     register_distances()
     register_ctc()
+    register_margin_loss()
     register_convolution()
     register_pooling()
     register_resampling()
@@ -57,6 +60,7 @@ def register_lowerings() -> None:
     register_sorts()
     register_scatters()
     register_selections()
+    register_segments()
     register_embeddings()
     register_histograms()
     register_sampling()
