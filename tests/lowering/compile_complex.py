@@ -1,6 +1,6 @@
-"""Compile Fourier transforms and complex functions for the device in use and print what the driver made of them, as JSON.
+"""Compile Fourier transforms and complex functions for the device in use and print what its driver made of them.
 
-In: the environment selects the device, usually RADV's null hardware. Out: statistics by kind on standard output.
+In: the environment selects the device, usually RADV's null hardware. Out: JSON, statistics by kind.
 Forbidden: reading results back; null hardware has none.
 """
 

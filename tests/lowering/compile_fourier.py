@@ -1,4 +1,3 @@
 """Compiles Fourier transforms and complex functions for the current device and prints their kernels' statistics."""
 
 from __future__ import annotations
-

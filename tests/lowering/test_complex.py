@@ -106,6 +106,7 @@ def test_reductions_and_their_gradients(assert_close_like_cpu: Check) -> None:
             x.prod(1),
             x.cumsum(1),
             x.cumprod(0),
+            x.logcumsumexp(1),
             x.var(1),
             x.std(),
             x.norm(),
@@ -227,6 +228,25 @@ def test_infinities_and_zeros_multiply_like_cpu(assert_close_like_cpu: Check) ->
 def test_quotients_do_not_overflow(assert_close_like_cpu: Check) -> None:
     x = torch.tensor([1e30 + 1e30j, 1e-30 - 1e-30j, 3e38j, 1e20 + 1j])
     assert_close_like_cpu(lambda a: (a / a.conj(), a.abs(), a.sgn(), a / (2 + 1j)), x)
+
+
+def test_factories(assert_close_like_cpu: Check) -> None:
+    def make(x: torch.Tensor) -> Any:
+        return (
+            torch.full((2, 2), 1 - 2j, device=x.device) * x[0, 0],
+            torch.full_like(x, 2j),
+            torch.ones_like(x),
+            x.new_zeros(3),
+            torch.ones(2, dtype=torch.complex64, device=x.device),
+            torch.complex(x.real, x.imag),
+            torch.polar(x.abs(), x.angle()),
+            x.to(torch.complex128).to(torch.complex64),
+            x.real.to(torch.complex64),
+            x.bool(),
+            x.view(torch.float32),
+        )
+
+    assert_close_like_cpu(make, _numbers(3, 4))
 
 
 def test_random_numbers(vk: torch.device) -> None:

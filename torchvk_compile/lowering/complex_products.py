@@ -10,7 +10,6 @@ matrix there are the two rows (c, d) and (-d, c).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -119,32 +118,35 @@ def vdot(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 # Products along a dimension ------------------------------------------------------------------------------------------
 
 _library = torch.library.Library("torchvk", "FRAGMENT")
-_library.define("running_product(Tensor real, Tensor imag, int dim) -> (Tensor, Tensor)")
+_library.define("running(Tensor real, Tensor imag, int dim, str kind) -> (Tensor, Tensor)")
 
 
-def _running_product(real: torch.Tensor, imag: torch.Tensor, dim: int) -> Sequence[torch.Tensor]:
-    pairs = torch.cumprod(torch.complex(real, imag), dim)
-    return pairs.real.contiguous(), pairs.imag.contiguous()
+def _running_empty(
+    real: torch.Tensor, imag: torch.Tensor, dim: int, kind: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return real.new_empty(real.shape), imag.new_empty(imag.shape)
 
 
-def _empty_products(real: torch.Tensor, imag: torch.Tensor, dim: int) -> Sequence[torch.Tensor]:
-    return torch.empty(real.shape, dtype=real.dtype, device=real.device), torch.empty(
-        real.shape, dtype=real.dtype, device=real.device
-    )
+_library.impl("running", _running_empty, "Meta")
 
 
-_library.impl("running_product", _running_product, "CPU")
-_library.impl("running_product", _empty_products, "Meta")
+def _running(x: torch.Tensor, dim: int, kind: str) -> torch.Tensor:
+    if x.dim() == 0:
+        return x.clone()
+    real, imag = parts(x)
+    return join(torch.ops.torchvk.running.default(real, imag, dim % x.dim(), kind))
 
 
 @rule(_aten.cumprod.default)
 def cumprod(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> torch.Tensor:
     """Running products along a dimension."""
-    x = x if dtype is None else x.to(dtype)
-    if x.dim() == 0:
-        return x.clone()
-    real, imag = parts(x)
-    return join(torch.ops.torchvk.running_product.default(real, imag, dim % x.dim()))
+    return _running(x if dtype is None else x.to(dtype), dim, "product")
+
+
+@rule(_aten.logcumsumexp.default)
+def logcumsumexp(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Logarithms of running sums of exponentials."""
+    return _running(x, dim, "log_sum")
 
 
 @rule(_aten.prod.default)
@@ -167,22 +169,50 @@ def prod_dim(
     return last.unsqueeze(dim) if keepdim else last
 
 
-def _lower_running_product(real: Any, imag: Any, dim: int) -> Any:
+Value = tuple[Any, ...]
+
+
+def _product_of(a: Value, b: Value) -> Value:
     from torch._inductor.virtualized import ops
 
+    return (
+        ops.sub(ops.mul(a[0], b[0]), ops.mul(a[1], b[1])),
+        ops.add(ops.mul(a[0], b[1]), ops.mul(a[1], b[0])),
+    )
+
+
+def _log_sum_of(a: Value, b: Value) -> Value:
+    """ln(e^a + e^b): the one with the larger real part, and log1p of e to the difference."""
+    from torch._inductor.virtualized import ops
+
+    first = ops.ge(a[0], b[0])
+    large = ops.where(first, a[0], b[0]), ops.where(first, a[1], b[1])
+    small = ops.where(first, b[0], a[0]), ops.where(first, b[1], a[1])
+    length = ops.exp(ops.sub(small[0], large[0]))
+    turn = ops.sub(small[1], large[1])
+    real, imag = ops.mul(length, ops.cos(turn)), ops.mul(length, ops.sin(turn))
+    one, two, half = (ops.constant(c, torch.float32) for c in (1.0, 2.0, 0.5))
+    excess = ops.add(ops.mul(real, ops.add(two, real)), ops.mul(imag, imag))
+    sums = (
+        ops.add(large[0], ops.mul(half, ops.log1p(excess))),
+        ops.add(large[1], ops.atan2(imag, ops.add(one, real))),
+    )
+    # Equal infinities have no difference; a sum of nothing is nothing.
+    nothing = ops.logical_and(ops.eq(small[0], large[0]), ops.isinf(large[0]))
+    return tuple(ops.where(nothing, own, s) for own, s in zip(large, sums, strict=True))
+
+
+def _lower_running(real: Any, imag: Any, dim: int, kind: str) -> Any:
     from torchvk_compile.lowering.scan import scan
 
-    def combine(earlier: tuple[Any, ...], later: tuple[Any, ...]) -> tuple[Any, ...]:
-        (a, b), (c, d) = earlier, later
-        return ops.sub(ops.mul(a, c), ops.mul(b, d)), ops.add(ops.mul(a, d), ops.mul(b, c))
-
+    combine = {"product": _product_of, "log_sum": _log_sum_of}[kind]
     dtypes = [real.get_dtype()] * 2
     loaders = [real.make_loader(), imag.make_loader()]
     return scan(real.get_device(), dtypes, loaders, real.get_size(), dim, combine)
 
 
-def register_running_product() -> None:
-    """Lower the running product on vk tensors."""
+def register_running() -> None:
+    """Lower running products and sums on vk tensors."""
     from torchvk_compile.lowering.registry import route
 
-    route(torch.ops.torchvk.running_product.default, _lower_running_product)
+    route(torch.ops.torchvk.running.default, _lower_running)

@@ -14,6 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torchvk_compile.lowering.complex_table import (
+    COMPLEX_DTYPES,
     REAL_DTYPES,
     Pair,
     elementwise,
@@ -116,7 +117,7 @@ def _factory(op: torch._ops.OpOverload) -> Callable[..., Any]:
         given = dict(zip(names, args, strict=False)) | kwargs
         like = next((v for v in given.values() if isinstance(v, torch.Tensor)), None)
         if wanted is None and like is None:
-            wanted = torch.result_type(torch.empty(()), 1j)  # a complex fill value decides
+            wanted = COMPLEX_DTYPES[torch.get_default_dtype()]  # a complex fill value decides
         if wanted is not None and not wanted.is_complex:
             return op(*(parts(a)[0] if is_complex(a) else a for a in args), **kwargs)
         if ones:
@@ -139,11 +140,6 @@ for _op in _overloads(_BY_PARTS):
     rule(_op)(_by_parts(_op))
 for _op in _overloads(_FACTORIES):
     rule(_op)(_factory(_op))
-for _name in ("full", "ones", "zeros", "empty", "empty_strided", "empty_permuted", "scalar_tensor"):
-    for _overload in ("default", "memory_format"):
-        _op = getattr(getattr(_aten, _name), _overload, None)
-        if _op is not None:
-            rule(_op)(_factory(_op))
 
 
 # Views of memory -----------------------------------------------------------------------------------------------------

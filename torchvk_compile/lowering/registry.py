@@ -20,7 +20,7 @@ def register_lowerings() -> None:
     from torchvk_compile.lowering.any import register_any
     from torchvk_compile.lowering.arithmetic import register_arithmetic
     from torchvk_compile.lowering.attention import register_attention
-    from torchvk_compile.lowering.complex_products import register_running_product
+    from torchvk_compile.lowering.complex_products import register_running
     from torchvk_compile.lowering.convolution import register_convolution
     from torchvk_compile.lowering.ctc import register_ctc
     from torchvk_compile.lowering.distances import register_distances
@@ -66,7 +66,7 @@ def register_lowerings() -> None:
     register_sampling()
     register_linalg()
     register_interleave()
-    register_running_product()
+    register_running()
     register_fourier()
 
 
