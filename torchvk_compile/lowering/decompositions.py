@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import torch
 
 from torchvk_compile.lowering import optimizer_steps
+from torchvk_compile.lowering.transformer_layers import TRANSFORMER_LAYERS
 
 aten = torch.ops.aten
 
@@ -190,6 +191,7 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten._thnn_fused_gru_cell_backward.default: gru_cell_backward,
     aten._weight_norm_interface_backward.default: weight_norm_backward,
     **optimizer_steps.FUNCTIONAL,
+    **TRANSFORMER_LAYERS,
     aten.uniform.default: uniform,
     aten.normal_functional.default: normal,
     aten.take.default: take,
