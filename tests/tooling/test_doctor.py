@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from torchvk_compile import cli
+from torchvk_compile import cli, torch_compat
 from torchvk_compile.doctor import advice, checks, drivers, poison, selftest
 from torchvk_compile.doctor.features import features_of
 
@@ -199,6 +199,30 @@ def test_device_that_does_not_open(
     status, text = doctor(capsys)
     assert status == 1
     assert "cannot be opened: vkCreateDevice: initialization failed" in " ".join(text.split())
+
+
+def test_torch_that_is_too_old(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pretend(monkeypatch, RADEON)
+    monkeypatch.setattr(torch_compat, "OLDEST_SUPPORTED", (99, 1))
+    status, text = doctor(capsys)
+    assert status == 1
+    assert "TorchVK needs torch >= 99.1" in text
+    assert 'pip install "torch>= 99.1"' in text
+
+
+def test_cache_that_cannot_be_written_is_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TORCHVK_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    pretend(monkeypatch, RADEON)
+    play(monkeypatch, fail_at("", ""))
+    status, text = doctor(capsys)
+    assert status == 0
+    assert "NOT WRITABLE" in text
+    assert "every process compiles anew" in " ".join(text.split())
 
 
 @pytest.mark.parametrize("outcome", ["unwritten", "wrong", "error"])
