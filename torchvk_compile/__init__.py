@@ -20,12 +20,13 @@ from torchvk_compile import config, errors
 from torchvk_compile.audit import audit
 from torchvk_compile.device import register as _register
 
-__all__ = ["audit", "config", "errors", "profile"]
+__all__ = ["audit", "config", "errors", "inspect", "profile"]
 
 _register()
 
 # Tools for people: a room is imported when somebody asks for it.
 _LAZY = {
+    "inspect": "torchvk_compile.inspection.session",
     "profile": "torchvk_compile.profiling.session",
 }
 
@@ -39,4 +40,5 @@ def __getattr__(name: str) -> object:
 
 
 if TYPE_CHECKING:
+    from torchvk_compile.inspection.session import inspect
     from torchvk_compile.profiling.session import profile

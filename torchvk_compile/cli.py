@@ -50,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_doctor(commands)
     _add_demo(commands)
+    _add_inspect(commands)
     _add_bench(commands)
     return parser
 
@@ -194,6 +195,47 @@ def _run_bench(parsed: argparse.Namespace) -> int:
         )
     )
     return 0
+
+
+def _add_inspect(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "show what a compiled model became: kernels, sources, memory plan, times"
+    inspect = commands.add_parser(
+        "inspect", help=text, description=text[0].upper() + text[1:] + "."
+    )
+    inspect.add_argument(
+        "subject",
+        metavar="SCRIPT_OR_MODULE:CALLABLE",
+        help="a function without arguments that returns (compiled model, its inputs)",
+    )
+    inspect.add_argument("--json", type=Path, metavar="FILE", help="write everything there as JSON")
+    inspect.add_argument(
+        "--html", type=Path, metavar="FILE", help="write a page there that needs nothing else"
+    )
+    inspect.add_argument(
+        "--target",
+        metavar="NAME",
+        help="also compile for a card that is not there: navi10 (Radeon RX 5600 XT)",
+    )
+    inspect.add_argument(
+        "--runs", type=_positive, default=5, metavar="N", help="calls to measure (5)"
+    )
+    inspect.add_argument("--quiet", action="store_true", help="print no tables")
+    inspect.set_defaults(run=_run_inspect)
+
+
+def _run_inspect(parsed: argparse.Namespace) -> int:
+    from torchvk_compile.inspection.command import InspectOptions, run
+
+    return run(
+        InspectOptions(
+            subject=parsed.subject,
+            json=parsed.json,
+            html=parsed.html,
+            target=parsed.target,
+            runs=parsed.runs,
+            quiet=parsed.quiet,
+        )
+    )
 
 
 def _positive(text: str) -> int:

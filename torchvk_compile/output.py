@@ -1,6 +1,6 @@
 """Files that a command writes for the user: checked before the work, whole or not at all.
 
-In: a path, plain data. Out: a JSON file; UsageError in time.
+In: a path, text or plain data. Out: a file; UsageError in time.
 Forbidden: knowing what the data means.
 """
 
@@ -45,10 +45,15 @@ def to_json(data: object) -> str:
 
 def write_json(data: object, path: Path) -> None:
     """Write plain data as JSON, atomically."""
+    write_text(to_json(data), path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write a text file atomically."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(to_json(data))
+            file.write(text)
         # mkstemp files are private; a result should be as readable as any new file.
         umask = os.umask(0)
         os.umask(umask)

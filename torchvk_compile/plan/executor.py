@@ -199,6 +199,15 @@ class CompiledPlan:
         """The module's SPIR-V, from the cache or compiled anew."""
         return self._spirv(self.plan.slang)
 
+    def barriers(self) -> list[bool]:
+        """For every step, whether it waits for the steps before it."""
+        return barriers(self.plan.steps, _memory_sharing(self.plan, self._slots))
+
+    def output_bytes(self, symbols: tuple[int, ...]) -> list[int]:
+        """Sizes of the outputs where `GraphPlan.symbols` have these values."""
+        number = self.plan.sizes_at(symbols)
+        return [_output_bytes(output, number) for output in self.plan.outputs]
+
     def pipeline_statistics(self) -> dict[str, ExecutableReport]:
         """What the driver made of every kernel: its first executable as the runtime describes it, by kernel name.
 

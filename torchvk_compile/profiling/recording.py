@@ -78,15 +78,19 @@ class Recording:
 
 
 class Recorder:
-    """A watcher that keeps everything. Several may be under way at once; each sees what happens meanwhile."""
+    """A watcher that keeps everything. Several may be under way at once; each sees what happens meanwhile.
 
-    def __init__(self) -> None:
+    Args:
+        annotations: whether to record ``record_function`` blocks, too.
+    """
+
+    def __init__(self, *, annotations: bool = True) -> None:
         self.recording = Recording(0)
         self._lock = threading.Lock()
         self._timings: dict[int, list[Timing]] = defaultdict(list)
         self._dynamo = torch_compat.DynamoWatch(self._dynamo_begins, self._dynamo_ends)
         self._dynamo_begin = threading.local()
-        self._annotations = torch_compat.AnnotationRecorder()
+        self._annotations = torch_compat.AnnotationRecorder() if annotations else None
 
     def start(self) -> None:
         """Begin to record."""
@@ -95,7 +99,8 @@ class Recorder:
                 _collect(index)
             self.recording.begin_ns = time.perf_counter_ns()
             _active.append(self)
-        self._annotations.start()
+        if self._annotations is not None:
+            self._annotations.start()
         self._dynamo.start()
         spans.watchers.append(self)
 
@@ -103,7 +108,7 @@ class Recorder:
         """End, after waiting for the devices. Whatever a lost device still had to say is left out."""
         spans.watchers.remove(self)
         self._dynamo.stop()
-        annotations = self._annotations.stop()
+        annotations = self._annotations.stop() if self._annotations is not None else []
         self.recording.end_ns = time.perf_counter_ns()
         with _switch:
             for index in list(_timed):
