@@ -40,6 +40,11 @@ _KEPT_WHOLE = """
 """
 
 
+# These torch composes from operators too, in the formulas of gradients. Step by step, half precision would round every
+# intermediate result; CPU and CUDA have kernels of their own that compute in float32.
+_FORMULAS_KEPT_WHOLE = ("mish_backward",)
+
+
 def register_entry_kernels() -> None:
     """Register what can make the first tensor on the device, or prepare host memory for it."""
     library = _new_library("aten")
@@ -72,7 +77,7 @@ def register_all_kernels() -> None:
     own = {name: function for room in rooms for name, function in room.KERNELS.items()}
     for name, function in own.items():
         library.impl(name, function, _KEY)
-    for name in _operators_kept_whole():
+    for name in (*_operators_kept_whole(), *_FORMULAS_KEPT_WHOLE):
         if name not in own and name not in tensors.KERNELS:
             library.impl(name, eager.kernel(_overload(name)), _KEY)
     for name, function in shapes.KERNELS.items():

@@ -181,6 +181,11 @@ def take(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     return aten.index.Tensor(x.reshape(-1), [index])
 
 
+def shrink_backward(grad: torch.Tensor, x: torch.Tensor, lambd: float) -> torch.Tensor:
+    """Gradient of softshrink and of hardshrink: none where `x` was shrunk to 0."""
+    return torch.where((x >= -lambd) & (x <= lambd), 0, grad)
+
+
 DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     # The gradient of a step function is a tensor without memory, which only ATen's CPU and CUDA know.
     aten._efficientzerotensor.default: torch.zeros,
@@ -195,4 +200,6 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.uniform.default: uniform,
     aten.normal_functional.default: normal,
     aten.take.default: take,
+    aten.softshrink_backward.default: shrink_backward,
+    aten.hardshrink_backward.default: shrink_backward,
 }
