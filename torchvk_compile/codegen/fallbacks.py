@@ -58,8 +58,7 @@ def refuse_without_kernel(node: ir.ExternKernel) -> None:
     if allowed and not compiling_eager_operator():
         return
     _, dtype, shape = tensors[0]
-    reason = "there is no complex arithmetic on vk devices" if dtype.is_complex else ""
-    raise UnsupportedOperatorError(name, dtype=dtype, shape=shape, reason=reason)
+    raise UnsupportedOperatorError(name, dtype=dtype, shape=shape)
 
 
 def _tensors(node: ir.ExternKernel) -> list[tuple[str, torch.dtype, list[Any]]]:
