@@ -127,11 +127,14 @@ def register_inductor_backend(
     from torch._dynamo.device_interface import register_interface_for_device
     from torch._inductor.codegen.common import (
         DeviceOpOverrides,
+        get_device_op_overrides,
         register_backend_for_device,
         register_device_op_overrides,
     )
 
     register_interface_for_device(device, interface)
+    # torch registers its own devices on the first request, and only while nobody else is registered.
+    get_device_op_overrides("cpu")
     register_device_op_overrides(device, DeviceOpOverrides())
     register_backend_for_device(device, scheduling, wrapper, device_custom_pass=graph_pass)
 

@@ -110,3 +110,17 @@ def test_plain_torch_compile_compiles_for_the_device(vk: torch.device) -> None:
         "torch.testing.assert_close(outputs.cpu(), model.cpu()(inputs))\n"
     )
     assert run.returncode == 0, run.stderr
+
+
+def test_inductor_still_knows_other_devices() -> None:
+    """In a process whose first compilation is TorchVK's: torch registers its own devices lazily."""
+    source = """
+import torch
+torch.compile(lambda x: x + 1, backend="torchvk")(torch.ones(3, device="vk"))
+from torch._inductor.codegen.common import get_device_op_overrides
+print(type(get_device_op_overrides("cuda")).__name__, type(get_device_op_overrides("cpu")).__name__)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=True, timeout=300
+    )
+    assert result.stdout.split() == ["CUDADeviceOpOverrides", "CpuDeviceOpOverrides"]
