@@ -1,6 +1,6 @@
 """Compile attention's tiles for the device in use and print what the driver made of them, as JSON.
 
-In: the environment selects the device, usually RADV's null hardware. Out: statistics by pass, head width and dtype on
+In: the environment selects the device, usually RADV's null hardware. Out: statistics by head width and dtype on
 standard output. Forbidden: reading results back; null hardware has none.
 """
 
@@ -17,7 +17,7 @@ from torchvk_compile.plan.executor import loaded_plans
 ROWS = 256
 
 
-def _statistics(width: int, dtype: torch.dtype, **settings: Any) -> dict[str, Any]:
+def _statistics(width: int, dtype: torch.dtype, **settings: Any) -> list[dict[str, Any]]:
     torch._dynamo.reset()
     others = loaded_plans()
     query, key, value = (
@@ -25,17 +25,19 @@ def _statistics(width: int, dtype: torch.dtype, **settings: Any) -> dict[str, An
     )
     output = F.scaled_dot_product_attention(query, key, value, **settings)
     torch.autograd.grad(output, (query, key, value), torch.empty_like(output))
-    return {
-        kernel.partition("_tile")[0] + f"_{plan.plan.steps[-1].writes}": found["statistics"]
+    found = [
+        kernel["statistics"]
         for plan in loaded_plans()
         if plan not in others
-        for kernel, found in plan.pipeline_statistics().items()
-        if found["statistics"]["LDS size"]
-    }
+        for kernel in plan.pipeline_statistics().values()
+        if kernel["statistics"]["LDS size"]
+    ]
+    assert len(found) == 3, f"{len(found)} kernels with shared memory"
+    return found
 
 
 def main() -> None:
-    """Print ``{"<width> <dtype> <settings>": {kernel: statistics}}``."""
+    """Print ``{"<width> <dtype> <settings>": [statistics of each pass]}``."""
     result = {}
     for width in (32, 64, 128, 256):
         result[f"{width} float32"] = _statistics(width, torch.float32)

@@ -216,6 +216,12 @@ def test_compiled(vk: torch.device) -> None:
         torch.testing.assert_close(own.cpu(), other.float(), rtol=1e-5, atol=1e-5)
 
 
+def test_widths_vary(vk: torch.device) -> None:
+    """Eager sizes become symbols when they change; widths of heads stay what the code was made for."""
+    for width in (8, 12):
+        check(vk, heads((1, 1, 6, 4), (1, 1, 7, 4), value=width))
+
+
 def test_lengths_vary_without_compiling_again(vk: torch.device) -> None:
     from torch._dynamo.testing import CompileCounterWithBackend
 

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from torchvk_compile import torch_compat
+from torchvk_compile.device import eager
 
 WIDEST_HEAD = 256
 """Largest head dimension that the kernels hold in registers."""
@@ -84,10 +85,31 @@ def scaled_dot_product_attention(
     )
 
 
+def _is_left_aligned(tensor: torch.Tensor, mask: torch.Tensor) -> bool:
+    """Whether padded sequences may become a nested tensor, which this device has no kernels for."""
+    return False
+
+
+def _native_multi_head_attention(
+    *args: Any, **kwargs: Any
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The compiled operator; torch's shape function has an empty tensor where its kernels return no weights."""
+    operator = torch.ops.aten._native_multi_head_attention.default
+    output, weights = eager.run(operator, args, kwargs)
+    return output, weights if weights.dim() > 1 else None
+
+
 KERNELS: dict[str, Callable[..., Any]] = {
+    "scaled_dot_product_attention": scaled_dot_product_attention,
+    "_native_multi_head_attention": _native_multi_head_attention,
+    "_nested_tensor_from_mask_left_aligned": _is_left_aligned,
+}
+"""For the dispatch key PrivateUse1, which the first one meets in inference mode only."""
+
+AUTOGRAD_KERNELS: dict[str, Callable[..., Any]] = {
     "scaled_dot_product_attention": scaled_dot_product_attention
 }
-"""For the dispatch keys PrivateUse1 (inference mode) and AutogradPrivateUse1."""
+"""For the dispatch key AutogradPrivateUse1: they leave derivatives to the operators they call."""
 
 
 def _obstacle(
@@ -243,6 +265,7 @@ def _fake_attention(
 
 
 def _fake_query_gradient(gradient: torch.Tensor, query: torch.Tensor, *others: Any) -> torch.Tensor:
+    _fix_widths(gradient, query)
     return _empty(query, tuple(query.shape), others[-1])
 
 

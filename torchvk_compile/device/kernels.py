@@ -73,7 +73,7 @@ def register_all_kernels() -> None:
     )
 
     library = _new_library("aten")
-    rooms = (views, transfer, fill, data_dependent, histograms, unique, ctc, pinning)
+    rooms = (views, transfer, fill, data_dependent, histograms, unique, ctc, pinning, attention)
     own = {name: function for room in rooms for name, function in room.KERNELS.items()}
     for name, function in own.items():
         library.impl(name, function, _KEY)
@@ -84,8 +84,7 @@ def register_all_kernels() -> None:
         if not torch._C._dispatch_has_kernel_for_dispatch_key(_NAMESPACE + name, "Meta"):
             library.impl(name, function, "Meta")
     attention.define_operators()
-    for name, function in attention.KERNELS.items():
-        library.impl(name, function, _KEY)
+    for name, function in attention.AUTOGRAD_KERNELS.items():
         library.impl(name, function, _AUTOGRAD_KEY)
     for name, function in margin_loss.AUTOGRAD_KERNELS.items():
         for key in (_KEY, _AUTOGRAD_KEY):
