@@ -20,7 +20,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
-COMMITTED_SHA256 = "adc522452a8a036dce0d0238cfb31d22b4645152133bd0ad9912f15968e4a846"
+COMMITTED_SHA256 = "d2454b46d12d2161540ebcc5abb583ae27021b0e77ac63dcaa79133ab1d0bda8"
 """SHA-256 of the plan in the repository. Results of any other plan are reported as such."""
 
 Mode = Literal["full", "quick"]
