@@ -136,10 +136,11 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "bench",
         help=text,
         description=f"{text[0].upper()}{text[1:]}. An interrupted run goes on where it stopped.",
-        epilog="torchvk bench report DIR writes the report of results that are there already.",
+        epilog="torchvk bench report DIR writes the report of results that are there already; torchvk bench "
+        "predict DIR adds a prediction for the Radeon RX 5600 XT to them.",
     )
     bench.add_argument(
-        "what", nargs="*", metavar="E1 … E6", help="experiments (all), or: report DIR"
+        "what", nargs="*", metavar="E1 … E6", help="experiments (all), or: report DIR, predict DIR"
     )
     bench.add_argument(
         "--quick", action="store_true", help="small sizes: two minutes on two CPU cores"
@@ -176,10 +177,15 @@ def _run_bench(parsed: argparse.Namespace) -> int:
     if parsed.install_peer:
         command.install_peer()
         return 0
-    if parsed.what and parsed.what[0] == "report":
+    if parsed.what and parsed.what[0] in ("report", "predict"):
+        verb = parsed.what[0]
         if len(parsed.what) != 2:
-            raise UsageError("report takes one directory with results: torchvk bench report DIR")
-        command.report(Path(parsed.what[1]), parsed.plan, other_plan=parsed.other_plan)
+            raise UsageError(f"{verb} takes one directory with results: torchvk bench {verb} DIR")
+        directory = Path(parsed.what[1])
+        if verb == "report":
+            command.report(directory, parsed.plan, other_plan=parsed.other_plan)
+        else:
+            command.predict(directory, parsed.plan)
         return 0
     command.run(
         command.BenchOptions(

@@ -16,14 +16,18 @@ from rich.console import Console
 
 from torchvk_compile.bench import data, environment, peers
 from torchvk_compile.bench.download import download
+from torchvk_compile.bench.forecast import forecast
 from torchvk_compile.bench.plan import Mode, Plan, load_plan
 from torchvk_compile.bench.records import RESULTS_FILE, ResultFile, read_records
 from torchvk_compile.bench.report import write_report
+from torchvk_compile.bench.results import latest
 from torchvk_compile.bench.runner import Run, execute
 from torchvk_compile.bench.ways import find_ways
 from torchvk_compile.demo.command import chosen_device
 from torchvk_compile.errors import UsageError
 from torchvk_compile.shaders import find_compiler
+
+_MOST_WARNINGS = 6
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,11 @@ def run(options: BenchOptions) -> Path:
         console.print(f"{before} results are in {results.path} already; --fresh begins anew.")
     try:
         chosen = Run(plan, mode, keys, device, field, images)
-        for warning in execute(chosen, results, console):
+        warnings = execute(chosen, results, console)
+        for warning in warnings[:_MOST_WARNINGS]:
             console.print(f"[yellow]![/] {warning}", highlight=False, soft_wrap=True)
+        if len(warnings) > _MOST_WARNINGS:
+            console.print(f"and {len(warnings) - _MOST_WARNINGS} more warnings in the report")
     except KeyboardInterrupt:
         console.print(f"Interrupted; what is finished is kept in {results.path}.")
         raise
@@ -103,6 +110,24 @@ def report(directory: Path, plan_path: Path | None, *, other_plan: bool) -> None
             "--other-plan"
         )
     _report(directory, plan, records, Console(stderr=True))
+
+
+def predict(directory: Path, plan_path: Path | None) -> None:
+    """Add a prediction for the RX 5600 XT to results that are there, in their mode, and write the report again.
+
+    Raises UsageError when there are no results, or without Mesa's RADV driver.
+    """
+    plan = load_plan(plan_path)
+    results = ResultFile(directory)
+    try:
+        if not any(record["kind"] == "result" for record in results.records):
+            raise UsageError(f"{results.path} holds no results yet")
+        console = Console(stderr=True)
+        with console.status("Compiling every experiment for Navi 10"):
+            results.append(forecast(plan, latest(results.records).mode))
+        _report(directory, plan, results.records, console)
+    finally:
+        results.close()
 
 
 def install_peer() -> None:

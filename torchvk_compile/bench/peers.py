@@ -95,7 +95,9 @@ class PeerProcess:
         self._numbers = itertools.count()
         self._command = [str(python), "-c", _SERVE, str(Path(__file__).parent), module, device]
         self._process: subprocess.Popen[str] | None = None
-        self.version = str(self._start().get("ready", ""))
+        ready = self._start()
+        self.version = str(ready["ready"])
+        self.device_name = str(ready["device"])
 
     def _start(self) -> dict[str, Any]:
         # Without autoloading, TorchVK does not take the device type that the peer needs.

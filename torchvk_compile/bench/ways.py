@@ -32,6 +32,8 @@ LABELS = {
 """Every way there is, in the order of reports, and what people read."""
 
 _AUDITED_STEPS = 3
+_SETTLING_STEPS = 10
+_QUICK_STEP_SECONDS = 0.05
 
 
 class Opened(Protocol):
@@ -134,7 +136,14 @@ class LocalWork:
         self.job.step()
         way.synchronize()
         self.first_seconds = time.perf_counter() - start
+        self._settle()
         self.plans = [plan for plan in loaded_plans() if plan not in before]
+
+    def _settle(self) -> None:
+        """Repeat quick work: the runtime records a plan a few times over, until calls no longer overtake the device."""
+        sampler = LocalSampler(self.job.step, self.way.synchronize)
+        if self.way.on_vulkan and sampler.sample(1) < _QUICK_STEP_SECONDS:
+            sampler.sample(_SETTLING_STEPS)
 
     def sample(self, calls: int) -> float:
         """See `timing.Sampler`."""
@@ -223,9 +232,16 @@ def find_ways(device: torch.device, *, peers: bool = True) -> Field:
         absent["torchvulkan"] = TORCHVULKAN_HINT if peers else "not asked for (--no-peers)"
     else:
         try:
-            ways["torchvulkan"] = PeerProcess("torchvulkan", python, "torchvulkan", "vulkan")
+            peer = PeerProcess("torchvulkan", python, "torchvulkan", "vulkan")
         except RuntimeError as error:
             absent["torchvulkan"] = str(error)
+        else:
+            ours = torch.vk.get_device_name(device)  # type: ignore[attr-defined]
+            if peer.device_name in ("", ours):
+                ways["torchvulkan"] = peer
+            else:
+                absent["torchvulkan"] = f"it chose another device: {peer.device_name}"
+                peer.end()
     if torch.cuda.is_available():
         ways["cuda-eager"] = LocalWay("cuda-eager", "cuda", None)
         ways["cuda-inductor"] = LocalWay("cuda-inductor", "cuda", "inductor")

@@ -12,13 +12,17 @@ from typing import Any
 
 import jinja2
 
+from torchvk_compile.bench.forecast import Check, checks, typical_error
 from torchvk_compile.bench.plan import Plan
+from torchvk_compile.bench.prediction import RX_5600_XT, Card
+from torchvk_compile.bench.records import RESULTS_FILE, read_records
 from torchvk_compile.bench.report import figures, style, tables
 from torchvk_compile.bench.report.figures import Figure
 from torchvk_compile.bench.report.tables import Table
 from torchvk_compile.bench.results import Results, failures, latest
 from torchvk_compile.bench.summaries import warnings_about
 from torchvk_compile.bench.verdicts import Judged, Verdict, judge
+from torchvk_compile.errors import CorruptDataError
 
 ANSWERS = {
     "accepted": "accepted",
@@ -43,7 +47,9 @@ def write_report(
 ) -> tuple[Path, Path]:
     """Write both forms of the report into `directory`. Returns their paths."""
     results = latest(records)
+    predictions = [record for record in records if record["kind"] == "prediction"]
     values = {
+        "prediction": _prediction(predictions[-1], directory, results) if predictions else None,
         "plan": plan,
         "results": results,
         "environment": tables.environment_table(results.environment),
@@ -67,6 +73,44 @@ def write_report(
         path.write_text(text, encoding="utf-8")
         paths.append(path)
     return paths[0], paths[1]
+
+
+@dataclass(frozen=True)
+class PredictionSection:
+    """The part of the report that was not measured."""
+
+    card: Card
+    error: str
+    figure: Figure
+    tables: tuple[Table, ...]
+
+
+def _prediction(record: Mapping[str, Any], directory: Path, results: Results) -> PredictionSection:
+    found = checks(results) or _checks_beside(directory)
+    error = (
+        "The method was not checked yet: no results of a card with known numbers are beside these."
+    )
+    parts = [tables.prediction_table(record)]
+    if found:
+        middle, within = typical_error(found)
+        error = (
+            f"Checked on the {found[0].card.name}, {len(found)} cases: measured over predicted is {middle:.2g} at the "
+            f"median, and two thirds of the cases are within a factor of {within:.2g} either way."
+        )
+        parts.append(tables.check_table(found))
+    return PredictionSection(RX_5600_XT, error, figures.roofline(record, RX_5600_XT), tuple(parts))
+
+
+def _checks_beside(directory: Path) -> list[Check]:
+    """Checks from the results of other devices: ``../../<device>/<date>/results.jsonl``."""
+    for path in sorted(directory.resolve().parents[1].glob(f"*/*/{RESULTS_FILE}"), reverse=True):
+        try:
+            found = checks(latest(read_records(path)))
+        except (CorruptDataError, ValueError):
+            continue
+        if found:
+            return found
+    return []
 
 
 def _first_page_warnings(plan: Plan, results: Results) -> list[str]:

@@ -16,7 +16,10 @@ import matplotlib
 matplotlib.use("svg")
 from matplotlib import pyplot
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from torchvk_compile.bench.prediction import Card
 from torchvk_compile.bench.report.style import COLOURS, OTHER_COLOUR, colour, label
 from torchvk_compile.bench.results import Results, ratio
 from torchvk_compile.bench.summaries import summary
@@ -142,12 +145,15 @@ def step_bars(results: Results, experiment: str) -> Figure | None:
         middle = [1e3 * s.median for s in found]
         lower = [1e3 * (s.median - s.lower) for s in found]
         upper = [1e3 * (s.upper - s.median) for s in found]
+        upper_ends = [1e3 * s.upper for s in found]
         names = [label(name) for name in ways]
         colours = [colour(name) for name in ways]
-        bars = axes.barh(names, middle, xerr=[lower, upper], color=colours, height=0.6, capsize=3)
-        axes.bar_label(bars, [f"{m:.3g} ms" for m in middle], padding=6)
+        axes.barh(names, middle, xerr=[lower, upper], color=colours, height=0.6, capsize=3)
+        for place, (end, value) in enumerate(zip(upper_ends, middle)):
+            axes.text(1.12 * end, place, f"{value:.3g} ms", va="center")
         axes.set_xscale("log")
-        axes.set_xlim(right=3 * max(middle))
+        axes.set_xlim(right=4 * max(upper_ends))
+        _plain_ticks(axes.xaxis)
         axes.set_xlabel("milliseconds per step (logarithmic)")
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
@@ -168,6 +174,7 @@ def accuracy_curves(results: Results, experiment: str) -> Figure | None:
             accuracy = [epoch["accuracy"] for epoch in training["epochs"]]
             axes.plot(seconds, accuracy, "o-", color=colour(name), label=label(name))
         axes.set_xscale("log")
+        _plain_ticks(axes.xaxis)
         axes.set_xlabel("seconds of training, compilation included (logarithmic)")
         axes.set_ylabel("test accuracy")
         axes.legend()
@@ -206,7 +213,7 @@ def limit_bars(results: Results) -> Figure | None:
         axes.margins(x=0.15)
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
-        axes.legend(loc="lower right")
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
 
     caption = "E5: video memory a training step reserves, and the least limit under which it runs."
     return draw(caption, plot, height=1.2 + 0.6 * len(records))
@@ -253,6 +260,33 @@ def ablation_bars(results: Results) -> list[Figure]:
     return figures
 
 
+def roofline(prediction: Mapping[str, Any], card: Card) -> Figure:
+    """Every distinct kernel of the predicted experiments under the card's roofline."""
+    points = sorted(
+        {
+            (flops / moved, flops / seconds / 1e9)
+            for case in prediction["cases"]
+            for moved, flops, seconds in case.get("kernels", ())
+            if moved and flops
+        }
+    )
+    intensities = [intensity for intensity, _ in points]
+    ridge = card.flops / card.bytes_per_second
+    low, high = min([*intensities, ridge / 10]) / 2, max([*intensities, ridge * 10]) * 2
+
+    def plot(axes: Axes) -> None:
+        peak = card.flops / 1e9
+        axes.plot([low, ridge, high], [peak * low / ridge, peak, peak], color=OTHER_COLOUR)
+        axes.scatter(*zip(*points), s=14, alpha=0.5, color=colour("vk-compiled"), linewidths=0)
+        _logarithmic(axes, "operations per byte", "GFLOP/s, launch included")
+
+    caption = (
+        f"Prediction: every distinct kernel of the experiments below the roofline of the {card.name} "
+        f"({card.bytes_per_second / 1e9:.0f} GB/s, {card.flops / 1e12:.1f} TFLOP/s). Those far below are small."
+    )
+    return draw(caption, plot)
+
+
 def _ablation(workload: str, rows: Sequence[tuple[str, Any]]) -> Figure:
     rows = sorted(rows, key=lambda row: -row[1].median)
 
@@ -274,6 +308,13 @@ def _ablation(workload: str, rows: Sequence[tuple[str, Any]]) -> Figure:
         f"E6: {workload}, one mechanism off at a time, with 95 % intervals; right of 1 it pays."
     )
     return draw(caption, plot, height=1.0 + 0.36 * len(rows))
+
+
+def _plain_ticks(axis: Axis) -> None:
+    """Few ticks with plain numbers on a logarithmic axis."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _logarithmic(axes: Axes, x: str, y: str) -> None:

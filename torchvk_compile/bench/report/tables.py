@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torchvk_compile.bench.forecast import Check
 from torchvk_compile.bench.report import style
 from torchvk_compile.bench.results import Results, loss_gap, measured_ways, ratio
 from torchvk_compile.bench.summaries import summary
@@ -193,6 +194,57 @@ def losing(results: Results) -> Table | None:
     return Table("Where TorchVK loses, worst first.", ("case", "against", "takes"), tuple(rows))
 
 
+def prediction_table(prediction: Mapping[str, Any]) -> Table:
+    """What the RX 5600 XT would need, by the roofline."""
+    rows = []
+    for entry in prediction["cases"]:
+        if "failure" in entry:
+            rows.append(
+                (entry["experiment"], _case_text(entry["case"]), entry["failure"], *["–"] * 5)
+            )
+            continue
+        seconds = entry["seconds"]
+        rows.append(
+            (
+                entry["experiment"],
+                _case_text(entry["case"]),
+                style.seconds(seconds),
+                entry["bound"],
+                f"{entry['moved_bytes'] / seconds / 1e9:.3g}",
+                f"{entry['flops'] / seconds / 1e9:.3g}",
+                str(entry["dispatches"]),
+                f"{entry['most_vgprs']}, {entry['spilling_kernels']}",
+            )
+        )
+    head = (
+        "",
+        "case",
+        "predicted",
+        "bound by",
+        "GB/s",
+        "GFLOP/s",
+        "dispatches",
+        "most VGPRs, spilling",
+    )
+    return Table("Predicted, not measured.", head, tuple(rows))
+
+
+def check_table(found: Sequence[Check]) -> Table:
+    """The same method on a card that was measured."""
+    rows = [
+        (
+            check.experiment,
+            _case_text(check.case),
+            style.seconds(check.predicted),
+            style.seconds(check.measured),
+            f"{check.factor:.2f}",
+        )
+        for check in found
+    ]
+    head = ("", "case", "predicted", "measured", "measured / predicted")
+    return Table(f"The method checked on the {found[0].card.name}.", head, tuple(rows))
+
+
 def environment_table(environment: Mapping[str, Any]) -> Table:
     """Where and with what the results were made."""
     versions = environment["versions"]
@@ -219,4 +271,7 @@ def _case_text(case: Mapping[str, Any]) -> str:
         return f"{case['workload']}, {case['n']:,} elements"
     if case["workload"] == "matmul":
         return f"{case['n']} x {case['n']}, {case['dtype']}, {case['layout']}"
-    return f"{case['model']}, batch {case['batch']}"
+    text = f"{case['model']}, batch {case['batch']}"
+    if case.get("recompute"):
+        text += ", recomputed activations"
+    return text + "".join(f", without {name}" for name in case.get("without", ()))

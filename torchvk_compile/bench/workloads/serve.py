@@ -31,7 +31,8 @@ def main() -> None:
     os.dup2(2, 1)
     module = importlib.import_module(module_name)
     server = _Server(device, _synchronization(module, device))
-    print(json.dumps({"ready": getattr(module, "__version__", "")}), file=answers, flush=True)
+    ready = {"ready": getattr(module, "__version__", ""), "device": _device_name(module, device)}
+    print(json.dumps(ready), file=answers, flush=True)
     for line in sys.stdin:
         try:
             answer = server.answer(json.loads(line))
@@ -47,6 +48,15 @@ def _synchronization(module: Any, device: str) -> Callable[[], None]:
         if synchronize is not None:
             return synchronize
     raise RuntimeError(f"neither torch.{device} nor its module has synchronize()")
+
+
+def _device_name(module: Any, device: str) -> str:
+    """The physical device behind the torch device, or an empty text where nobody tells."""
+    for place in (getattr(torch, device, None), module):
+        name = getattr(place, "get_device_name", None)
+        if name is not None:
+            return str(name(0))
+    return ""
 
 
 class _Server:
