@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchvk_compile.bench.summaries import drift, paired_ratio, summary, warnings_about
+from torchvk_compile.bench.summaries import drift, paired_ratio, quality, summary
 from torchvk_compile.bench.timing import Failure, Samples, interleave
 
 
@@ -76,10 +76,9 @@ def test_drift_compares_the_last_third_with_the_first() -> None:
 
 
 def test_warnings_name_drift_and_noise() -> None:
-    quiet = [1.0, 1.01, 1.0, 0.99, 1.0, 1.01]
-    assert warnings_about(quiet, drift_share=0.15, noise_share=0.25) == []
-    heating = [1.0, 1.0, 1.2, 1.2, 1.4, 1.4]
-    (drifting, *_) = warnings_about(heating, drift_share=0.15, noise_share=0.9)
+    method = {"drift_share": 0.15, "noise_share": 0.35}
+    assert quality([1.0, 1.01, 1.0, 0.99, 1.0, 1.01], method).words() == []
+    (drifting,) = quality([1.0, 1.0, 1.2, 1.2, 1.4, 1.4], method).words()
     assert "drift by +40%" in drifting
-    (noisy,) = warnings_about([1.0, 9.0, 1.0, 9.0], drift_share=0.15, noise_share=0.25)
+    (noisy,) = quality([1.0, 9.0, 1.0, 9.0], method).words()
     assert noisy.startswith("noisy")

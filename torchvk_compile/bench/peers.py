@@ -145,8 +145,7 @@ class PeerProcess:
     def open(self, case: Mapping[str, Any]) -> PeerWork:
         """See `ways.Way`."""
         job = f"job{next(self._numbers)}"
-        self.request(do="open", job=job, case=dict(case))
-        return PeerWork(self, job)
+        return PeerWork(self, job, self.request(do="open", job=job, case=dict(case)))
 
     def train(
         self,
@@ -181,9 +180,10 @@ class PeerProcess:
 class PeerWork:
     """A job of a peer's process; see `ways.Opened`."""
 
-    def __init__(self, way: PeerProcess, job: str) -> None:
+    def __init__(self, way: PeerProcess, job: str, work: dict[str, Any]) -> None:
         self._way = way
         self._job = job
+        self._work = work
 
     def sample(self, calls: int) -> float:
         """See `timing.Sampler`."""
@@ -194,8 +194,8 @@ class PeerWork:
         return self._way.request(do="check", job=self._job)
 
     def facts(self) -> dict[str, Any]:
-        """The peer's version."""
-        return {"version": self._way.version}
+        """The peer's version, least bytes and operations."""
+        return {"version": self._way.version, **self._work}
 
     def close(self) -> None:
         """Have the process drop the job."""

@@ -20,7 +20,7 @@ from torchvk_compile.bench.experiments import EXPERIMENTS
 from torchvk_compile.bench.measure import Context, Task
 from torchvk_compile.bench.plan import Mode, Plan
 from torchvk_compile.bench.records import ResultFile
-from torchvk_compile.bench.summaries import warnings_about
+from torchvk_compile.bench.summaries import quality
 from torchvk_compile.bench.timing import reason_of
 from torchvk_compile.bench.ways import Field
 
@@ -108,11 +108,7 @@ def _warnings(
     found = []
     for name, way in body.get("ways", {}).items():
         if "seconds" in way:
-            texts = warnings_about(
-                way["seconds"],
-                drift_share=method["drift_share"],
-                noise_share=method["noise_share"],
-            )
+            texts = quality(way["seconds"], method).words()
             found += [f"{key}, {task.label}, {name}: {text}" for text in texts]
         if "failure" in way:
             found.append(f"{key}, {task.label}, {name} failed: {way['failure']}")

@@ -6,7 +6,7 @@ In: samples in the order they were taken. Out: numbers with their uncertainty. F
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,20 +75,38 @@ def drift(samples: Sequence[float]) -> float:
     return statistics.median(samples[-third:]) / statistics.median(samples[:third]) - 1
 
 
-def warnings_about(
-    samples: Sequence[float], *, drift_share: float, noise_share: float
-) -> list[str]:
-    """What a reader should know before trusting these samples, in words.
+@dataclass(frozen=True)
+class Quality:
+    """What a reader should know before trusting some samples.
+
+    Attributes:
+        drift: see `drift`; 0 where it is not worth a warning.
+        noise: interquartile range as a share of the median; 0 where it is not worth a warning.
+    """
+
+    drift: float
+    noise: float
+
+    def words(self) -> list[str]:
+        """The warnings as text."""
+        found = []
+        if self.drift:
+            found.append(f"samples drift by {self.drift:+.0%} from the first third to the last")
+        if self.noise:
+            text = f"noisy: the middle half of the samples spans {self.noise:.0%} of the median"
+            found.append(text)
+        return found
+
+
+def quality(samples: Sequence[float], method: Mapping[str, float]) -> Quality:
+    """Judge samples by a plan's method.
 
     Args:
         samples: in the order they were taken.
-        drift_share: change between first and last third that is worth a warning.
-        noise_share: interquartile range, as a share of the median, that is worth a warning.
+        method: ``drift_share``, ``noise_share``: what is worth a warning.
     """
-    found = []
     change, spread = drift(samples), summary(samples).spread
-    if abs(change) > drift_share:
-        found.append(f"samples drift by {change:+.0%} from the first third to the last")
-    if spread > noise_share:
-        found.append(f"noisy: the middle half of the samples spans {spread:.0%} of the median")
-    return found
+    return Quality(
+        change if abs(change) > method["drift_share"] else 0.0,
+        spread if spread > method["noise_share"] else 0.0,
+    )

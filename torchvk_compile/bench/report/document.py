@@ -20,7 +20,7 @@ from torchvk_compile.bench.report import figures, style, tables
 from torchvk_compile.bench.report.figures import Figure
 from torchvk_compile.bench.report.tables import Table
 from torchvk_compile.bench.results import Results, failures, latest
-from torchvk_compile.bench.summaries import warnings_about
+from torchvk_compile.bench.summaries import quality
 from torchvk_compile.bench.verdicts import Judged, Verdict, judge
 from torchvk_compile.errors import CorruptDataError
 
@@ -140,7 +140,7 @@ def _first_page_warnings(plan: Plan, results: Results) -> list[str]:
 
 def _section(verdict: Verdict, plan: Plan, results: Results) -> Section:
     key = verdict.experiment.key
-    plots, found = _content(verdict, results)
+    plots, found = _content(plan, verdict, results)
     return Section(
         verdict,
         _criteria_table(verdict.criteria),
@@ -150,23 +150,25 @@ def _section(verdict: Verdict, plan: Plan, results: Results) -> Section:
     )
 
 
-def _content(verdict: Verdict, results: Results) -> tuple[list[Figure | None], list[Table | None]]:
+def _content(
+    plan: Plan, verdict: Verdict, results: Results
+) -> tuple[list[Figure | None], list[Table | None]]:
     key = verdict.experiment.key
     if key == "E1":
-        return [figures.bandwidth_sweep(results)], [tables.timed_table(results, key)]
+        return [figures.bandwidth_sweep(results)], [tables.timed_table(results, key, plan.method)]
     if key == "E2":
         sweeps = [figures.product_sweep(results, dtype) for dtype in ("float32", "float16")]
-        return sweeps, [tables.timed_table(results, key)]
+        return sweeps, [tables.timed_table(results, key, plan.method)]
     if key in ("E3", "E4"):
         target = verdict.experiment.settings[results.mode]["target_accuracy"]
         plots = [figures.step_bars(results, key), figures.accuracy_curves(results, key)]
         training = tables.training_table(results, key, target)
-        return plots, [training, tables.timed_table(results, key)]
+        return plots, [training, tables.timed_table(results, key, plan.method)]
     if key == "E5":
         plots = [figures.limit_bars(results), figures.memory_curve(results)]
         return plots, [tables.least_table(results), tables.memory_table(results)]
     return list(figures.ablation_bars(results)), [
-        tables.ablation_table(results),
+        tables.ablation_table(results, plan.method),
         tables.start_table(results),
     ]
 
@@ -193,15 +195,22 @@ def _notes(key: str, plan: Plan, results: Results) -> list[str]:
             )
             for name, reason in failures(record).items()
         ]
-        for name, way in record.get("ways", {}).items():
-            if "seconds" not in way:
-                continue
-            texts = warnings_about(
-                way["seconds"],
-                drift_share=plan.method["drift_share"],
-                noise_share=plan.method["noise_share"],
-            )
-            found += [f"{record['label']}, {style.label(name)}: {text}" for text in texts]
         if "data" in record["case"]:
             found.append(f"Data: {record['case']['data']}")
+    judged = [
+        quality(way["seconds"], plan.method)
+        for _, ways in results.timed(key)
+        for way in ways.values()
+    ]
+    drifting, noisy = sum(bool(q.drift) for q in judged), sum(bool(q.noise) for q in judged)
+    if drifting:
+        found.append(
+            f"{tables.DRIFT_MARK} in {drifting} of {len(judged)} rows: the last third of the samples differs from the "
+            f"first by more than {plan.method['drift_share']:.0%}."
+        )
+    if noisy:
+        found.append(
+            f"{tables.NOISE_MARK} in {noisy} of {len(judged)} rows: the middle half of the samples spans more than "
+            f"{plan.method['noise_share']:.0%} of the median."
+        )
     return found

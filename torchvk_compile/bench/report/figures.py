@@ -108,10 +108,9 @@ def product_sweep(results: Results, dtype: str) -> Figure | None:
     def plot(axes: Axes) -> None:
         for name in COLOURS:
             points = [
-                (c["n"], way["facts"]["operations"] / summary(way["seconds"]).median / 1e9)
-                for c, ways in timed
-                for way in [_with_operations(ways, name)]
-                if way is not None
+                (c["n"], w[name]["facts"]["operations"] / summary(w[name]["seconds"]).median / 1e9)
+                for c, w in timed
+                if name in w
             ]
             if points:
                 axes.plot(*zip(*sorted(points)), "o-", color=colour(name), label=label(name))
@@ -123,14 +122,6 @@ def product_sweep(results: Results, dtype: str) -> Figure | None:
         axes.legend()
 
     return draw(f"E2: operations per second of n x n products, {dtype}, layout NN.", plot)
-
-
-def _with_operations(ways: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    """A way with the operation count that this process knows; a peer does not report it."""
-    known = [way["facts"]["operations"] for way in ways.values() if way["facts"].get("operations")]
-    if name not in ways or not known:
-        return None
-    return {**ways[name], "facts": {**ways[name]["facts"], "operations": known[0]}}
 
 
 def step_bars(results: Results, experiment: str) -> Figure | None:
@@ -277,7 +268,10 @@ def roofline(prediction: Mapping[str, Any], card: Card) -> Figure:
     def plot(axes: Axes) -> None:
         peak = card.flops / 1e9
         axes.plot([low, ridge, high], [peak * low / ridge, peak, peak], color=OTHER_COLOUR)
-        axes.scatter(*zip(*points), s=14, alpha=0.5, color=colour("vk-compiled"), linewidths=0)
+        speeds = [speed for _, speed in points]
+        axes.scatter(
+            intensities, speeds, s=14, alpha=0.5, color=colour("vk-compiled"), linewidths=0
+        )
         _logarithmic(axes, "operations per byte", "GFLOP/s, launch included")
 
     caption = (

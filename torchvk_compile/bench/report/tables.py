@@ -11,8 +11,8 @@ from typing import Any
 
 from torchvk_compile.bench.forecast import Check
 from torchvk_compile.bench.report import style
-from torchvk_compile.bench.results import Results, loss_gap, measured_ways, ratio
-from torchvk_compile.bench.summaries import summary
+from torchvk_compile.bench.results import Results, Way, loss_gap, measured_ways, ratio
+from torchvk_compile.bench.summaries import quality, summary
 from torchvk_compile.bench.verdicts import OURS
 
 
@@ -29,7 +29,17 @@ class Table:
     notable: frozenset[int] = frozenset()
 
 
-def timed_table(results: Results, experiment: str) -> Table | None:
+DRIFT_MARK, NOISE_MARK = "†", "‡"
+"""Beside a median whose samples drift, or scatter."""
+
+
+def _marked(way: Way, method: Mapping[str, Any]) -> str:
+    found = quality(way["seconds"], method)
+    marks = (DRIFT_MARK if found.drift else "") + (NOISE_MARK if found.noise else "")
+    return f"{style.spread(way)} {marks}".rstrip()
+
+
+def timed_table(results: Results, experiment: str, method: Mapping[str, Any]) -> Table | None:
     """Every case and way: median, quartiles, time of TorchVK compiled over it."""
     rows: list[tuple[str, ...]] = []
     slower = set()
@@ -45,7 +55,7 @@ def timed_table(results: Results, experiment: str) -> Table | None:
                 (
                     _case_text(case),
                     style.label(name),
-                    style.spread(way),
+                    _marked(way, method),
                     style.ratio(against),
                     error,
                     style.seconds(first) if first else "–",
@@ -127,7 +137,7 @@ def least_table(results: Results) -> Table | None:
     return Table("The least that works.", head, tuple(rows))
 
 
-def ablation_table(results: Results) -> Table | None:
+def ablation_table(results: Results, method: Mapping[str, Any]) -> Table | None:
     """Every mechanism of every workload."""
     rows: list[tuple[str, ...]] = []
     costs = set()
@@ -142,7 +152,7 @@ def ablation_table(results: Results) -> Table | None:
                 (
                     case["name"],
                     name.replace("_", " "),
-                    style.spread(way),
+                    _marked(way, method),
                     style.ratio(against),
                     f"{facts['audit']['dispatches'] / steps:g}",
                     f"{facts['audit']['recordings'] / steps:.2g}",

@@ -68,8 +68,9 @@ class _Server:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         kind = request["do"]
         if kind == "open":
-            self._jobs[request["job"]] = build(request["case"], self._device, lambda f: f)
-            return {}
+            job = build(request["case"], self._device, lambda f: f)
+            self._jobs[request["job"]] = job
+            return {"moved_bytes": job.moved_bytes, "operations": job.operations}
         if kind == "sample":
             return {"seconds": self._sample(self._jobs[request["job"]], request["calls"])}
         if kind == "check":
