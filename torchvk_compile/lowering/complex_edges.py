@@ -7,6 +7,7 @@ for operators.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -151,6 +152,16 @@ class _Edges:
     def _leave(self, output: torch.fx.Node, whole: Sequence[torch.Tensor]) -> None:
         results = list(output.args[0])
         for position, value in zip(self.complex_outputs, whole, strict=True):
+            if results[position].target is not COMPLEX_OF:
+                source = results[position]
+                while source.target is operator.getitem:
+                    source = source.args[0]
+                raise UnsupportedOperatorError(
+                    str(source.target),
+                    dtype=value.dtype,
+                    shape=tuple(value.shape),
+                    reason="its complex result is not made of real parts",
+                )
             pairs = results[position].args[0]
             strides = [2 * stride for stride in value.stride()]
             with value.fake_mode:
