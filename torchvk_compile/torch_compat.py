@@ -346,6 +346,11 @@ def cached_apart(tag: str) -> Any:
     return config.patch(cache_key_tag=f"{config.cache_key_tag}{tag}")
 
 
+def without_bookkeeping(compiled: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    """What a graph compiled by Inductor calls in the end, for callers that need no profiling or cache records of it."""
+    return getattr(compiled, "current_callable", None) or compiled
+
+
 @contextlib.contextmanager
 def part_of_a_graph(outputs: int) -> Iterator[None]:
     """Compile parts of one graph inside: none of them reports its output strides to AOTAutograd.

@@ -23,6 +23,10 @@ Runner = Callable[[list[torch.Tensor], tuple[Any, ...], dict[str, Any]], Any]
 
 _MAX_RUNNERS = 8192
 
+# Without torch's Python wrappers around them: every eager call asks.
+_are_deterministic = torch._C._get_deterministic_algorithms
+_default_dtype = torch.get_default_dtype
+
 _runners: dict[tuple[Any, ...], Runner] = {}
 
 
@@ -89,11 +93,13 @@ def _run(
     op: torch._ops.OpOverload, info: OperatorInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     found: list[torch.Tensor] = []
-    parts: list[Any] = [op, torch.are_deterministic_algorithms_enabled(), torch.get_default_dtype()]
+    # The operator's description stands for it: hashing an OpOverload runs Python code.
+    parts: list[Any] = [info, _are_deterministic(), _default_dtype()]
     _describe(args, parts, found)
-    for name, value in kwargs.items():
-        parts.append(name)
-        _describe((value,), parts, found)
+    if kwargs:
+        for name, value in kwargs.items():
+            parts.append(name)
+            _describe((value,), parts, found)
     if info.written and len(found) > 1:
         storages = [tensor.untyped_storage()._cdata for tensor in found]
         if len(set(storages)) != len(storages):

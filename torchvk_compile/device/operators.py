@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OperatorInfo:
-    """One operator's calling convention.
+    """One operator's calling convention. There is one object an operator, so that it stands for it in keys.
 
     Attributes:
         name: as users know it, ``aten.add_.Tensor``.

@@ -206,7 +206,7 @@ def _compiled(
             shape=refusal.shape,
             reason=": ".join(part for part in (f"it needs {refusal.op}", refusal.reason) if part),
         ) from refusal
-    runner = _runner(call, graph, positions, compiled)
+    runner = _runner(call, graph, positions, torch_compat.without_bookkeeping(compiled))
     kept = tuple(None if varies else n for n, varies in zip(numbers, variable, strict=True))
     return _Variant(graph.fits(), kept, runner)
 
