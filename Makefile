@@ -19,7 +19,7 @@ NATIVE_SOURCES := $(shell find runtime -type f 2>/dev/null)
 CPP_SOURCES := $(filter %.cpp %.hpp %.h,$(NATIVE_SOURCES))
 
 .DEFAULT_GOAL := help
-.PHONY: help bench demo test conformance bench-kernels lint format install system clean
+.PHONY: help bench demo test conformance bench-kernels target-navi10 lint format install system clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ bench: install ## run the six experiments and report (BENCH_ARGS="E1 E2 --data D
 	@test -d "$${TORCHVK_CACHE_DIR:-$${XDG_CACHE_HOME:-$$HOME/.cache}/torchvk}/peers/torchvulkan" || \
 	  $(BIN)/torchvk bench --install-peer || echo "Going on without torchvulkan"
 	@$(BIN)/torchvk bench $(BENCH_ARGS)
+
+target-navi10: install ## compile the test models for the RX 5600 XT with RADV and write docs/navi10.md
+	@$(BIN)/python benchmarks/navi10.py
 
 lint: install ## check style and types: ruff, mypy, clang-format
 	@$(BIN)/ruff check .
