@@ -7,6 +7,8 @@ status. Forbidden: throwing results away, unless asked to.
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -135,6 +137,7 @@ def _run(
         console=console,
     )
     last_word = time.monotonic()
+    revision = _revision()
     with progress:
         task = progress.add_task("conformance", total=len(waiting))
         for result in run_all(
@@ -145,6 +148,7 @@ def _run(
             log_directory=options.results.parent,
             environment={},
         ):
+            result = dataclasses.replace(result, revision=revision)
             file.append([result])
             found[result.case.key] = result
             progress.update(task, advance=1, description=report.summary_line(found.values()))
@@ -172,8 +176,17 @@ def _remember(results: Sequence[Result]) -> None:
         file.writelines(f"{key}\n" for key in keys if key not in known)
 
 
+def _revision() -> str:
+    """The sources' commit, with a + where they differ from it; empty outside of a repository."""
+    command = ["git", "-C", str(_ROOT), "describe", "--always", "--abbrev=7", "--dirty=+"]
+    try:
+        return subprocess.run(command, capture_output=True, check=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
 def _device_name() -> str:
     from torchvk_compile import device
 
     profile = device.profile(0)
-    return f"{profile.name} ({profile.driver_name})"
+    return f"{profile.name} ({profile.driver_name}, {profile.driver_info})"

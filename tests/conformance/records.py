@@ -54,12 +54,20 @@ class Direction:
 
 @dataclass
 class Result:
-    """Outcome of one case. `forward` is None when CPU eager refuses all samples itself."""
+    """Outcome of one case.
+
+    Attributes:
+        case: which.
+        forward, backward: None when CPU eager refuses all samples itself.
+        seconds: how long it took.
+        revision: of the sources it ran with, empty if unknown.
+    """
 
     case: Case
     forward: Direction | None
     backward: Direction | None
     seconds: float
+    revision: str = ""
 
     def directions(self) -> list[tuple[str, Direction]]:
         named = (("forward", self.forward), ("backward", self.backward))
@@ -72,6 +80,8 @@ class Result:
 
     def to_json(self) -> dict[str, object]:
         record: dict[str, object] = {"case": self.case.key, "seconds": round(self.seconds, 2)}
+        if self.revision:
+            record["revision"] = self.revision
         for name, direction in self.directions():
             record[name] = asdict(direction)
         return record
@@ -89,6 +99,7 @@ class Result:
             forward=direction("forward"),
             backward=direction("backward"),
             seconds=float(str(record["seconds"])),
+            revision=str(record.get("revision", "")),
         )
 
     @staticmethod

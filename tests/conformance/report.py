@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from .cases import DATABASES, DTYPES, MODES
+import torch
+
+from .cases import DATABASES, DTYPES, MODES, Selection, select
 from .records import Result, Verdict
 
 _MARKS = {Verdict.PASS: "✓", Verdict.REFUSED: "–", Verdict.WRONG: "✗", Verdict.CRASH: "!"}
@@ -79,8 +81,8 @@ def _table_lines(results: Sequence[Result], device: str) -> list[str]:
     lines = [
         "# Coverage",
         "",
-        "Every entry of PyTorch's databases of operators, modules and optimizers against "
-        f"CPU eager. Written by `make conformance` on {device}.",
+        "Entries of PyTorch's databases of operators, modules and optimizers against CPU eager. "
+        f"Written by `make conformance` on {device}, torch {torch.__version__}: {_extent(results)}.",
         "",
         "Each cell is forward, then backward: ✓ torch's result, – refused with "
         "`UnsupportedOperatorError`, ✗ another result, ! another exception. "
@@ -101,6 +103,19 @@ def _table_lines(results: Sequence[Result], device: str) -> list[str]:
             if chosen:
                 lines += ["", f"## {_TITLES[database]}, {mode}", "", *_rows(chosen)]
     return lines
+
+
+def _extent(results: Sequence[Result]) -> str:
+    """How much of the databases the results cover, and with which revisions they were made."""
+    databases = {result.case.database for result in results}
+    dtypes = {result.case.dtype for result in results}
+    modes = {result.case.mode for result in results}
+    whole = select(
+        Selection(databases=sorted(databases), dtypes=sorted(dtypes), modes=sorted(modes))
+    )
+    revisions = Counter(result.revision or "an unknown revision" for result in results)
+    made = ", ".join(f"{count} with {name}" for name, count in revisions.most_common())
+    return f"{len(results)} of {len(whole)} cases of these dtypes and modes ({made})"
 
 
 def _rows(results: Sequence[Result]) -> list[str]:
