@@ -30,7 +30,7 @@ from .placement import place, tensors_in
 from .precision import attempt, widened
 from .records import Direction, Result
 from .tolerances import overrides
-from .trials import Attempts, ProcessPoisoned
+from .trials import Attempts, result_of
 
 _CPU = torch.device("cpu")
 
@@ -50,10 +50,7 @@ def run(case: Case, limits: Limits) -> Result:
     backward = Attempts()
     if differentiable(case) and not forward.poisoned:
         backward = trial.run_direction(trial.backward_sample, limits.backward, requires_grad=True)
-    result = Result(case, forward.outcome(), backward.outcome(), time.monotonic() - started)
-    if forward.poisoned or backward.poisoned:
-        raise ProcessPoisoned(result)
-    return result
+    return result_of(case, forward, backward, started)
 
 
 class _ModuleTrial:

@@ -6,8 +6,10 @@ lost device.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
+from .cases import Case
 from .execution import describe, poisons_process, settle, verdict_of
 from .records import Direction, Result, Verdict
 
@@ -56,3 +58,15 @@ class Attempts:
     def outcome(self) -> Direction | None:
         """The direction's verdict, or None when CPU eager could compute no sample."""
         return self.direction if self.direction.counts else None
+
+
+def result_of(case: Case, forward: Attempts, backward: Attempts, started: float) -> Result:
+    """The result of a case that began at ``time.monotonic() == started``.
+
+    Raises:
+        ProcessPoisoned: the device was lost on the way; the result is in it.
+    """
+    result = Result(case, forward.outcome(), backward.outcome(), time.monotonic() - started)
+    if forward.poisoned or backward.poisoned:
+        raise ProcessPoisoned(result)
+    return result

@@ -8,6 +8,7 @@ takes the gradient back. The matrix is computed on the device; gradients need no
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -19,8 +20,38 @@ from torchvk_compile.lowering.decomposed import route_decomposition
 
 aten = torch.ops.aten
 
-Weights = Callable[..., torch.Tensor]
-"""From extents of input and output, a scale or None, dtype and device to the matrix (output, input)."""
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """One dimension that is resampled.
+
+    Attributes:
+        source, target: extents of input and output.
+        scale: their ratio as the caller gave it, or None.
+        align: the centres of the corner pixels of input and output coincide.
+        dtype, device: of the matrix.
+    """
+
+    source: int
+    target: int
+    scale: float | None
+    align: bool
+    dtype: torch.dtype
+    device: torch.device
+
+    def pixels(self, count: int) -> torch.Tensor:
+        """0, 1, 2 …"""
+        return torch.arange(count, dtype=self.dtype, device=self.device)
+
+    def ratio(self) -> Any:
+        """Pixels of the input for one of the output, without `align`."""
+        if self.scale is not None and self.scale > 0:
+            return 1 / self.scale
+        return _quotient(self.source, self.target, self.dtype, self.device)
+
+
+Weights = Callable[[Axis], torch.Tensor]
+"""The matrix (output, input) of a dimension."""
 
 
 def register_resampling() -> None:
@@ -58,155 +89,80 @@ def register_resampling() -> None:
 # The matrices ----------------------------------------------------------------------------------------------
 
 
-def linear_weights(
-    source: int,
-    target: int,
-    scale: float | None,
-    align: bool,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> torch.Tensor:
+def linear_weights(axis: Axis) -> torch.Tensor:
     """Two neighbours, by distance."""
-    position = _source_positions(source, target, scale, align, dtype, device).clamp_min(0)
-    lower = position.floor().clamp_max(source - 1)
-    upper = (lower + 1).clamp_max(source - 1)
+    position = _source_positions(axis).clamp_min(0)
+    lower = position.floor().clamp_max(axis.source - 1)
+    upper = (lower + 1).clamp_max(axis.source - 1)
     fraction = (position - lower).clamp(0, 1)
-    column = torch.arange(source, dtype=dtype, device=device)
+    column = axis.pixels(axis.source)
     return (column == lower) * (1 - fraction) + (column == upper) * fraction
 
 
-def cubic_weights(
-    source: int,
-    target: int,
-    scale: float | None,
-    align: bool,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> torch.Tensor:
+def cubic_weights(axis: Axis) -> torch.Tensor:
     """Four neighbours by Keys' cubic convolution with a = -0.75; those outside count as the edge."""
-    position = _source_positions(source, target, scale, align, dtype, device)
+    position = _source_positions(axis)
     lower = position.floor()
     fraction = position - lower
-    column = torch.arange(source, dtype=dtype, device=device)
-    total = torch.zeros((), dtype=dtype, device=device)
+    column = axis.pixels(axis.source)
+    total = torch.zeros((), dtype=axis.dtype, device=axis.device)
     for tap in range(-1, 3):
         weight = cubic((fraction - tap).abs(), -0.75)
-        total = total + (column == (lower + tap).clamp(0, source - 1)) * weight
+        total = total + (column == (lower + tap).clamp(0, axis.source - 1)) * weight
     return total
 
 
-def smooth_linear_weights(
-    source: int,
-    target: int,
-    scale: float | None,
-    align: bool,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> torch.Tensor:
+def smooth_linear_weights(axis: Axis) -> torch.Tensor:
     """A triangle as wide as the output's pixels, where these are wider than the input's."""
-    return _filtered(
-        source, target, scale, align, dtype, device, 1.0, lambda x: (1 - x).clamp_min(0)
-    )
+    return _filtered(axis, 1.0, lambda x: (1 - x).clamp_min(0))
 
 
-def smooth_cubic_weights(
-    source: int,
-    target: int,
-    scale: float | None,
-    align: bool,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> torch.Tensor:
+def smooth_cubic_weights(axis: Axis) -> torch.Tensor:
     """As `smooth_linear_weights`, with Keys' cubic convolution with a = -0.5."""
-    return _filtered(source, target, scale, align, dtype, device, 2.0, lambda x: cubic(x, -0.5))
+    return _filtered(axis, 2.0, lambda x: cubic(x, -0.5))
 
 
-def nearest_weights(
-    source: int,
-    target: int,
-    scale: float | None,
-    align: bool,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> torch.Tensor:
+def nearest_weights(axis: Axis) -> torch.Tensor:
     """The source pixel at ``floor(output * ratio)``."""
-    return _nearest(source, target, scale, 0.0, dtype, device)
+    return _nearest(axis, 0.0)
 
 
-def nearest_exact_weights(
-    source: int,
-    target: int,
-    scale: float | None,
-    align: bool,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> torch.Tensor:
+def nearest_exact_weights(axis: Axis) -> torch.Tensor:
     """The source pixel at ``floor((output + 0.5) * ratio)``."""
-    return _nearest(source, target, scale, 0.5, dtype, device)
+    return _nearest(axis, 0.5)
 
 
-def _nearest(
-    source: int,
-    target: int,
-    scale: float | None,
-    shift: float,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> torch.Tensor:
+def _nearest(axis: Axis, shift: float) -> torch.Tensor:
     # torch finds the pixel in float32, whatever the dtype.
-    ratio = (
-        _quotient(source, target, torch.float32, device)
-        if scale is None or scale <= 0
-        else 1 / scale
-    )
-    output = torch.arange(target, dtype=torch.float32, device=device).unsqueeze(1)
-    pixel = ((output + shift) * ratio).floor().clamp_max(source - 1)
-    column = torch.arange(source, dtype=torch.float32, device=device)
-    return (column == pixel).to(dtype)
+    single = dataclasses.replace(axis, dtype=torch.float32)
+    output = single.pixels(axis.target).unsqueeze(1)
+    pixel = ((output + shift) * single.ratio()).floor().clamp_max(axis.source - 1)
+    return (single.pixels(axis.source) == pixel).to(axis.dtype)
 
 
-def _source_positions(
-    source: int,
-    target: int,
-    scale: float | None,
-    align: bool,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> torch.Tensor:
+def _source_positions(axis: Axis) -> torch.Tensor:
     """Where the centres of the output's pixels lie in the input, as a column."""
-    output = torch.arange(target, dtype=dtype, device=device).unsqueeze(1)
-    if align:
-        if target == 1:
-            return output * 0
-        return output * _quotient(source - 1, target - 1, dtype, device)
-    ratio = (
-        1 / scale if scale is not None and scale > 0 else _quotient(source, target, dtype, device)
-    )
-    return (output + 0.5) * ratio - 0.5
+    output = axis.pixels(axis.target).unsqueeze(1)
+    if not axis.align:
+        return (output + 0.5) * axis.ratio() - 0.5
+    if axis.target == 1:
+        return output * 0
+    return output * _quotient(axis.source - 1, axis.target - 1, axis.dtype, axis.device)
 
 
 def _filtered(
-    source: int,
-    target: int,
-    scale: float | None,
-    align: bool,
-    dtype: torch.dtype,
-    device: torch.device,
-    radius: float,
-    shape: Callable[[torch.Tensor], torch.Tensor],
+    axis: Axis, radius: float, shape: Callable[[torch.Tensor], torch.Tensor]
 ) -> torch.Tensor:
-    if align:
-        ratio: Any = _quotient(source - 1, target - 1, dtype, device) if target > 1 else 0.0
-    elif scale is not None and scale > 0:
-        ratio = 1 / scale
-    else:
-        ratio = _quotient(source, target, dtype, device)
-    wide = torch.full((), 1.0, dtype=dtype, device=device) * ratio
-    stretch = wide.clamp_min(1)
-    center = (torch.arange(target, dtype=dtype, device=device).unsqueeze(1) + 0.5) * ratio
+    ratio: Any = 0.0
+    if not axis.align:
+        ratio = axis.ratio()
+    elif axis.target > 1:
+        ratio = _quotient(axis.source - 1, axis.target - 1, axis.dtype, axis.device)
+    stretch = (torch.full((), 1.0, dtype=axis.dtype, device=axis.device) * ratio).clamp_min(1)
+    center = (axis.pixels(axis.target).unsqueeze(1) + 0.5) * ratio
     first = (center - radius * stretch + 0.5).trunc().clamp_min(0)
-    last = (center + radius * stretch + 0.5).trunc().clamp_max(source)
-    column = torch.arange(source, dtype=dtype, device=device)
+    last = (center + radius * stretch + 0.5).trunc().clamp_max(axis.source)
+    column = axis.pixels(axis.source)
     weights = shape(((column - center + 0.5) / stretch).abs())
     weights = torch.where((column >= first) & (column < last), weights, 0)
     total = weights.sum(1, keepdim=True)
@@ -241,7 +197,8 @@ def resampled(weights: Weights) -> Callable[..., torch.Tensor]:
         scales = (*scales, *[None] * (len(size) - len(scales)))
         result = x.to(dtype)
         for d, (source, target, scale) in enumerate(zip(sources, size, scales, strict=True), 2):
-            result = along(result, weights(source, target, scale, align, dtype, x.device), d)
+            axis = Axis(source, target, scale, align, dtype, x.device)
+            result = along(result, weights(axis), d)
         return _laid_out_like(result.to(x.dtype), x)
 
     return forward
@@ -260,8 +217,8 @@ def gradient(weights: Weights, has_align: bool) -> Callable[..., torch.Tensor]:
         for d, (source, target, scale) in enumerate(
             zip(input_size[2:], size, scales, strict=True), 2
         ):
-            matrix = weights(source, target, scale, align, dtype, grad.device)
-            result = along(result, matrix.t(), d)
+            axis = Axis(source, target, scale, align, dtype, grad.device)
+            result = along(result, weights(axis).t(), d)
         return _laid_out_like(result.to(grad.dtype), grad)
 
     return backward
