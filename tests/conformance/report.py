@@ -86,7 +86,7 @@ def _table_lines(results: Sequence[Result], device: str) -> list[str]:
         "",
         "Each cell is forward, then backward: ✓ torch's result, – refused with "
         "`UnsupportedOperatorError`, ✗ another result, ! another exception. "
-        "Empty: CPU eager does not support it.",
+        "Empty: CPU eager does not support it, or it was not run.",
         "",
         f"`{summary_line(results)}`",
         "",
