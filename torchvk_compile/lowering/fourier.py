@@ -178,7 +178,7 @@ def _divisor(length: int, longest: int) -> int:
 def _bluestein(x: torch.Tensor, inverse: bool, scale: float) -> torch.Tensor:
     """j k = (j² + k² - (k - j)²) / 2 makes the transform a convolution with the chirp exp(± pi i k² / n)."""
     outer, length, inner, _ = x.shape
-    padded = _smooth_length(2 * length - 1)
+    padded = _length("aten._fft_c2c", x, _smooth_length(2 * length - 1))
     chirp = _chirp(length, x, inverse)
     turned = _times(x, chirp[:, None, :])
     long = _transformed(
@@ -246,7 +246,10 @@ def _length(op: str, x: torch.Tensor, size: Any) -> int:
     length = int(size)
     if length > _LONGEST:
         raise UnsupportedOperatorError(
-            op, dtype=x.dtype, shape=tuple(x.shape), reason=f"a row is longer than {_LONGEST}"
+            op,
+            dtype=x.dtype,
+            shape=tuple(x.shape),
+            reason=f"a row would have {length} places, more than {_LONGEST}",
         )
     return length
 
