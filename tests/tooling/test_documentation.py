@@ -53,6 +53,11 @@ def test_only_plain_fences_are_found() -> None:
     assert _python_of(page).splitlines() == ["", "", "a = 1", *[""] * 6, "c = a", ""]
 
 
+def test_readme_links_every_page() -> None:
+    readme = _PAGES[0].read_text(encoding="utf-8")
+    assert [page.name for page in _PAGES[1:] if f"](docs/{page.name})" not in readme] == []
+
+
 @pytest.mark.parametrize("page", _runnable(), ids=lambda page: page.stem)
 def test_page_runs(page: Path, vk: torch.device, as_if_alone: None) -> None:
     code = compile(_python_of(page.read_text(encoding="utf-8")), str(page), "exec")
