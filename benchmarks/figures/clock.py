@@ -6,12 +6,13 @@ In: programs. Out: seconds per run, one sample a round. Forbidden: knowing what 
 from __future__ import annotations
 
 import math
-import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from figures.case import Program
+from torchvk_compile.bench.summaries import summary
+from torchvk_compile.bench.timing import LocalSampler
 
 BUSY_SECONDS = 0.2
 """Devices lower their clocks within milliseconds of idling; each sample starts after this much work."""
@@ -36,14 +37,12 @@ class Times:
 
     @property
     def median(self) -> float:
-        return statistics.median(self.samples)
+        return summary(self.samples).median
 
     @property
     def quartiles(self) -> tuple[float, float]:
-        if len(self.samples) == 1:
-            return self.samples[0], self.samples[0]
-        low, _, high = statistics.quantiles(self.samples, n=4, method="inclusive")
-        return low, high
+        found = summary(self.samples)
+        return found.lower, found.upper
 
 
 def interleaved(contestants: Mapping[str, Contestant], rounds: int) -> dict[str, Times]:
@@ -77,8 +76,4 @@ def _keep_busy(contestant: Contestant, runs: int) -> None:
 
 
 def _time(contestant: Contestant, runs: int) -> float:
-    start = time.perf_counter()
-    for _ in range(runs):
-        contestant.program()
-    contestant.synchronize()
-    return (time.perf_counter() - start) / runs
+    return LocalSampler(contestant.program, contestant.synchronize).sample(runs) / runs
