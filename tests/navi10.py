@@ -12,19 +12,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-_DRIVERS = [
-    Path("/usr/share/vulkan/icd.d") / name for name in ("radeon_icd.json", "radeon_icd.x86_64.json")
-]
+from torchvk_compile.inspection.target import find_target, target_environment
 
 
 def run_for_navi10(script: Path, caches: Path) -> dict[str, Any]:
     """Run `script` in a process whose ``vk`` device is RADV's Navi 10, with empty caches in `caches`."""
-    driver = next((path for path in _DRIVERS if path.exists()), None)
-    assert driver is not None, "Mesa's RADV driver is missing; it comes with mesa-vulkan-drivers"
-    environment = os.environ | {
-        "RADV_FORCE_FAMILY": "navi10",
-        "VK_DRIVER_FILES": str(driver),
-        "TORCHVK_DEVICE": "NAVI10",
+    environment = os.environ | target_environment(*find_target("navi10"))
+    environment |= {
         "TORCHVK_VALIDATION": "0",
         "TORCHVK_CACHE_DIR": str(caches / "torchvk"),
         "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),

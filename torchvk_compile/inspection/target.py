@@ -93,7 +93,7 @@ def reports_for(name: str, arguments: Sequence[str]) -> tuple[DeviceReport, ...]
         command = [sys.executable, "-m", "torchvk_compile", "inspect", *arguments]
         done = subprocess.run(
             [*command, "--json", str(result), "--quiet"],
-            env=_environment(target, driver),
+            env=os.environ | target_environment(target, driver),
             capture_output=True,
             text=True,
             timeout=_TIMEOUT_S,
@@ -109,13 +109,12 @@ def reports_for(name: str, arguments: Sequence[str]) -> tuple[DeviceReport, ...]
     )
 
 
-def _environment(target: Target, driver: Path) -> dict[str, str]:
-    environment = {k: v for k, v in os.environ.items() if k != "VK_ICD_FILENAMES"}
-    return (
-        environment
-        | target.environment
-        | {
-            "VK_DRIVER_FILES": str(driver),
-            "TORCHVK_DEVICE": target.device,
-        }
-    )
+def target_environment(target: Target, driver: Path) -> dict[str, str]:
+    """Environment variables that make the target the only device of a process."""
+    return target.environment | {
+        "VK_DRIVER_FILES": str(driver),
+        "VK_ICD_FILENAMES": str(
+            driver
+        ),  # the loader's older name, which would add the machine's own
+        "TORCHVK_DEVICE": target.device,
+    }
