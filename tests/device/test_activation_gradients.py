@@ -1,4 +1,4 @@
-"""Gradients of activations in eager mode: half precision rounds once, and every one has a kernel."""
+"""Activations in eager mode: half precision rounds gradients once, and every one has a kernel."""
 
 from __future__ import annotations
 
@@ -33,3 +33,17 @@ def test_gradients_in_half_precision(vk: torch.device, name: str, dtype: torch.d
     assert bool(near.all()), (
         f"{name}: {int((~near).sum())} elements, {(actual - exact).abs().max()}"
     )
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_leaky_relu_with_random_slopes(vk: torch.device, in_place: bool) -> None:
+    x = torch.tensor([-2.0, 3.0, -1.0, 0.0])
+    fixed = F.rrelu(x.to(vk), 0.1, 0.3, training=False, inplace=in_place)
+    torch.testing.assert_close(fixed.cpu(), F.leaky_relu(x, 0.2))
+    leaf = x.to(vk).requires_grad_()
+    drawn = F.rrelu(leaf.clone(), 0.1, 0.3, training=True, inplace=in_place)
+    drawn.sum().backward()
+    assert leaf.grad is not None
+    slopes = leaf.grad.cpu()
+    torch.testing.assert_close(drawn.detach().cpu(), x * slopes)
+    assert slopes[1] == 1 and bool((slopes[::2] >= 0.1).all()) and bool((slopes[::2] <= 0.3).all())

@@ -28,3 +28,12 @@ def test_sparse_tensors_are_refused(vk: torch.device, name: str) -> None:
     with pytest.raises(UnsupportedOperatorError, match="aten"):
         CALLS[name](vk)
     assert torch.ones(2, device=vk).sum().item() == 2
+
+
+def test_embeddings_with_sparse_gradients(vk: torch.device) -> None:
+    weight, index = torch.randn(5, 3), torch.tensor([1, 4, 1])
+    placed = weight.to(vk).requires_grad_()
+    rows = torch.nn.functional.embedding(index.to(vk), placed, sparse=True)
+    torch.testing.assert_close(rows.detach().cpu(), weight[index])
+    with pytest.raises(UnsupportedOperatorError):
+        rows.sum().backward()

@@ -144,6 +144,27 @@ def _multinomial(
     return torch.multinomial(self, num_samples, replacement)
 
 
+def _rrelu(
+    self: torch.Tensor,
+    noise: torch.Tensor,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    generator: None = None,
+) -> torch.Tensor:
+    """Leaky relu with a random slope for each element, which `noise` keeps for the gradient."""
+    if not training:
+        return torch.nn.functional.leaky_relu(self, (lower + upper) / 2)
+    slopes = (_uniform_numbers(self) * (upper - lower) + lower).to(self.dtype)
+    slopes = torch.where(self <= 0, slopes, 1)
+    noise.copy_(slopes)
+    return self * slopes
+
+
+def _rrelu_in_place(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    return self.copy_(_rrelu(self, *args, **kwargs))
+
+
 RULES: dict[torch._ops.OpOverload, Callable[..., torch.Tensor]] = {
     _aten.uniform_.default: _uniform,
     _aten.normal_.default: _normal,
@@ -159,5 +180,7 @@ RULES: dict[torch._ops.OpOverload, Callable[..., torch.Tensor]] = {
     getattr(_aten.random_, "from"): _random_from,
     _aten.randperm.generator_out: _randperm,
     _aten.multinomial.default: _multinomial,
+    _aten.rrelu_with_noise.default: _rrelu,
+    _aten.rrelu_with_noise_.default: _rrelu_in_place,
 }
 """How to trace each operator; generators are handled before tracing."""

@@ -6,7 +6,7 @@ text; atomics in forward passes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import sympy
@@ -274,11 +274,20 @@ def _norms(rows: ir.TensorBox, norm_type: float) -> ir.TensorBox:
     return lowerings[_aten.pow.Tensor_Scalar](sum_(powers, [1], True), 1.0 / norm_type)
 
 
+def _rows_of(lookup: Callable[..., ir.TensorBox]) -> Callable[..., ir.TensorBox]:
+    def rows(weight: ir.TensorBox, indices: ir.TensorBox, *flags: Any, **named: Any) -> Any:
+        """The rows themselves; all flags are about the gradient."""
+        return lookup(weight, indices)
+
+    return rows
+
+
 def register_embeddings() -> None:
     """Route the embedding operators of vk tensors here; other devices keep Inductor's lowerings."""
     from torchvk_compile.lowering.registry import route
     from torchvk_compile.lowering.scatter import in_place
 
+    route(_aten.embedding.default, _rows_of(lowerings[_aten.embedding.default]))
     route(_aten._embedding_bag.default, _embedding_bag)
     route(_aten._embedding_bag_forward_only.default, _embedding_bag)
     route(_aten._embedding_bag_backward.default, _embedding_bag_backward)
