@@ -69,7 +69,8 @@ def main_loop(assembly: str) -> InstructionMix:
         for first, last in innermost
     ]
     longest = max(mixes, key=lambda mix: mix.vector, default=None)
-    return whole(assembly) if longest is None else longest
+    # A search in the argument table runs on the scalar unit alone.
+    return longest if longest is not None and longest.vector else whole(assembly)
 
 
 def _blocks(assembly: str) -> list[list[str]]:

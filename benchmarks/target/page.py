@@ -10,9 +10,9 @@ from typing import Any
 _SHOWN = 8
 _TEXT = """# Every kernel on the RX 5600 XT, as its compiler sees it
 
-Written by `make target-navi10`. Mesa's RADV driver ({device}) compiles every kernel of the test models, forward,
-backward and optimizer, for a Navi 10 that is not there (`RADV_FORCE_FAMILY=navi10`). Nothing was run on the card:
-registers, waves, spills and instructions are the compiler's, times are predictions from them.
+Written by `make target-navi10`. Mesa's RADV driver compiles every kernel of the test models, forward, backward and
+optimizer, for a Navi 10 that is not there ({device}). Nothing was run on the card: registers, waves, spills and
+instructions are the compiler's, times are predictions from them.
 
 A dispatch is predicted to take the longer of two: its memory traffic at 288 GB/s (every buffer element once), or
 issuing its vector instructions at 36 compute units x 64 lanes x 1.56 GHz. With a fused multiply-add in every
@@ -22,9 +22,10 @@ times are longer.
 
 "Waves" are wave64 per SIMD that the registers and the shared memory (LDS, bytes) allow, 20 at most; "FMA" is the
 share of fused multiply-adds among the vector instructions of the innermost loop with the most of them (of the whole
-kernel where it has none).
+kernel where it has none). Every compiled graph counts once, though torch runs an LSTM's time steps as one eager call
+each.
 
-| model | dispatches of a training step | spills | most VGPRs | fewest waves | predicted step | roofline |
+| model | dispatches | spills | most VGPRs | fewest waves | predicted | roofline |
 |---|---|---|---|---|---|---|
 {summary}
 """

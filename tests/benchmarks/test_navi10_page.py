@@ -46,6 +46,11 @@ def test_a_kernel_without_a_loop_is_its_own_main_loop() -> None:
     assert main_loop(straight) == whole(straight)
 
 
+def test_a_loop_without_vector_instructions_is_no_main_loop() -> None:
+    scalar = "BB0:\n v_add_f32_e32 v1, v2, v3\nBB1:\n s_add_u32 s7, s5, s6\n s_cbranch_scc1 BB1\n"
+    assert main_loop(scalar) == whole(scalar)
+
+
 def test_memory_or_instructions_whichever_takes_longer() -> None:
     loop, kernel = main_loop(_ASSEMBLY), whole(_ASSEMBLY)
     memory = predict(loop, kernel, invocations=256, nbytes=10**9, flops=10**6)
