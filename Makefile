@@ -42,7 +42,7 @@ bench: install ## run the six experiments and report (BENCH_ARGS="E1 E2 --data D
 	@$(BIN)/torchvk bench $(BENCH_ARGS)
 
 target-navi10: install ## compile the test models for the RX 5600 XT with RADV and write docs/navi10.md
-	@$(BIN)/python benchmarks/navi10.py
+	@$(BIN)/python benchmarks/target_navi10.py
 
 lint: install ## check style and types: ruff, mypy, clang-format
 	@$(BIN)/ruff check .

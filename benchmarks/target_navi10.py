@@ -2,7 +2,7 @@
 
 In: Mesa's RADV driver. Out: the page, and every kernel as JSON. Forbidden: running kernels.
 
-    python benchmarks/navi10.py
+    python benchmarks/target_navi10.py
 
 Ends with status 1 if a kernel spills.
 """
