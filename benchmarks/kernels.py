@@ -12,27 +12,21 @@ Every result is checked against float64; the process ends with status 1 if one i
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import platform
 import sys
 from pathlib import Path
 
 import torch
-from figures import (
-    attention,
-    convolution,
-    matmul,
-    normalisation,
-    pointwise,
-    replay,
-    report,
-    training,
-)
-from figures.case import Case, Program, tensors
-from figures.clock import Contestant, interleaved
-from figures.sides import OURS, Side, graph_side, reference_place, sides
+from figures import report
+from figures.apart import PartyApart
+from figures.clock import interleaved
+from figures.party import Party
+from figures.sides import OURS, torchvk
+from figures.sides import peers as peers_here
+from figures.subjects import cases
 
-_SUBJECTS = (pointwise, normalisation, matmul, convolution, attention, training, replay)
 _ROUNDS, _QUICK_ROUNDS = 9, 3
 _PROFILED_RUNS = 10
 
@@ -50,16 +44,17 @@ def main() -> int:
     )
     parser.add_argument("--small", action="store_true", help="small sizes on a GPU too")
     arguments = parser.parse_args()
-    contestants = sides(arguments.device)
-    software = _is_software(torch.device(arguments.device))
+    device = torch.device(arguments.device)
+    full = not (_is_software(device) or arguments.small)
+    parties = _parties(device, full)
     machine = _machine(arguments.device)
     results: list[report.Result] = []
-    for case in _cases(not (software or arguments.small), arguments.only):
+    for case in cases(full, arguments.only):
         print(f"{case.group}: {case.name}", file=sys.stderr, flush=True)
         rounds = _QUICK_ROUNDS if arguments.quick else _ROUNDS
         result = report.Result(case)
         try:
-            _measure(result, contestants, rounds)
+            _measure(result, parties, rounds)
         except Exception as problem:  # out of memory in the reference, for one
             result.failures["comparison"] = f"{type(problem).__name__}: {problem}"[:500]
         results.append(result)
@@ -69,68 +64,43 @@ def main() -> int:
     return 1 if any(result.failures for result in results) else 0
 
 
-def _cases(full: bool, only: str) -> list[Case]:
-    return [
-        case
-        for subject in _SUBJECTS
-        for case in subject.cases(full)
-        if any(part in f"{case.group} {case.name}" for part in only.split(","))
-    ]
+def _parties(device: torch.device, full: bool) -> list[Party | PartyApart]:
+    if torch.cuda.is_available():
+        peers = PartyApart(full)
+        return [Party([torchvk(device)], peers.error), peers]
+    return [Party([torchvk(device), *peers_here()])]
 
 
-def _measure(result: report.Result, contestants: list[Side], rounds: int) -> None:
+def _measure(result: report.Result, parties: list[Party | PartyApart], rounds: int) -> None:
     case = result.case
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(case.precision)
     try:
-        with_graph = graph_side() if case.replayable else None
-        entered = [*contestants, with_graph] if with_graph is not None else contestants
-        reference = _outputs(case.build(reference_place()), case.checked_runs)
-        running: dict[str, tuple[Side, Program]] = {}
-        for side in entered:
-            torch._dynamo.reset()
-            try:
-                program = side.wrap(case.build(side.place))
-                error = _error(_outputs(program, case.checked_runs), reference)
-            except Exception as problem:  # a case that fails must not hide the others
-                result.failures[side.name] = f"{type(problem).__name__}: {problem}"[:500]
-                continue
-            result.errors[side.name] = error
-            if not error <= case.tolerance:
-                result.failures[side.name] = f"error {error:.2e} above {case.tolerance:.0e}"
-                if side.name == OURS:
+        for party in reversed(parties):  # the last one has the reference
+            party.start(case)
+        running: dict[str, Party | PartyApart] = {}
+        for party in parties:
+            for name in party.names(case):
+                try:
+                    error = party.enter(name)
+                except Exception as problem:  # a case that fails must not hide the others
+                    result.failures[name] = f"{type(problem).__name__}: {problem}"[:500]
                     continue
-            running[side.name] = (side, program)
-        del reference
+                result.errors[name] = error
+                if name == OURS and not error <= case.tolerance:
+                    result.failures[name] = f"error {error:.2e} above {case.tolerance:.0e}"
+                    continue
+                running[name] = party
         result.times = interleaved(
-            {
-                name: Contestant(program, side.synchronize)
-                for name, (side, program) in running.items()
-            },
+            {name: functools.partial(party.sample, name) for name, party in running.items()},
             rounds,
         )
         if torch.cuda.is_available():
-            for name, (side, program) in running.items():
-                if side.device_seconds is not None:
-                    result.device_seconds[name] = side.device_seconds(program, _PROFILED_RUNS)
+            for name, party in running.items():
+                seconds = party.device_seconds(name, _PROFILED_RUNS)
+                if seconds is not None:
+                    result.device_seconds[name] = seconds
     finally:
-        torch.set_float32_matmul_precision(before)
-        torch._dynamo.reset()
-
-
-def _outputs(program: Program, runs: int) -> list[torch.Tensor]:
-    return [tensor.clone() for _ in range(runs) for tensor in tensors(program())]
-
-
-def _error(results: list[torch.Tensor], reference: list[torch.Tensor]) -> float:
-    """Largest over the outputs of max |result - reference| / max |reference|; NaN counts as infinite."""
-    worst = 0.0
-    for result, expected in zip(results, reference, strict=True):
-        # A vk tensor reaches another GPU through host memory.
-        difference = (result.cpu().to(expected.device).double() - expected.double()).abs().max()
-        error = float(difference / expected.double().abs().max().clamp_min(1e-300))
-        worst = max(worst, error if error == error else float("inf"))
-    return worst
+        for party in parties:
+            party.finish()
 
 
 def _machine(device: str) -> dict[str, str]:

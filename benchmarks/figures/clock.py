@@ -10,9 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from figures.case import Program
 from torchvk_compile.bench.summaries import summary
-from torchvk_compile.bench.timing import LocalSampler
 
 BUSY_SECONDS = 0.2
 """Devices lower their clocks within milliseconds of idling; each sample starts after this much work."""
@@ -21,12 +19,8 @@ _BATCH_SECONDS = 0.1
 _MOST_RUNS = 2000
 
 
-@dataclass(frozen=True)
-class Contestant:
-    """A program and how to wait for its device."""
-
-    program: Program
-    synchronize: Callable[[], None]
+Contestant = Callable[[int], float]
+"""Runs a program so many times. Returns seconds for all of them, the device's work included."""
 
 
 @dataclass(frozen=True)
@@ -56,24 +50,18 @@ def interleaved(contestants: Mapping[str, Contestant], rounds: int) -> dict[str,
     for _ in range(rounds):
         for name, contestant in contestants.items():
             _keep_busy(contestant, batches[name])
-            samples[name].append(_time(contestant, batches[name]))
+            samples[name].append(contestant(batches[name]) / batches[name])
     return {name: Times(tuple(values)) for name, values in samples.items()}
 
 
 def _batch(contestant: Contestant) -> int:
     """Runs that take about `_BATCH_SECONDS`."""
-    _time(contestant, 1)
-    once = min(_time(contestant, 1), _time(contestant, 3))
+    contestant(1)
+    once = min(contestant(1), contestant(3) / 3)
     return min(max(math.ceil(_BATCH_SECONDS / max(once, 1e-9)), 1), _MOST_RUNS)
 
 
 def _keep_busy(contestant: Contestant, runs: int) -> None:
     end = time.perf_counter() + BUSY_SECONDS
     while time.perf_counter() < end:
-        for _ in range(max(runs // 4, 1)):
-            contestant.program()
-        contestant.synchronize()
-
-
-def _time(contestant: Contestant, runs: int) -> float:
-    return LocalSampler(contestant.program, contestant.synchronize).sample(runs) / runs
+        contestant(max(runs // 4, 1))

@@ -24,6 +24,7 @@ class Side:
         synchronize: waits for its device.
         wrap: changes a built program; captures it in a CUDA graph, for instance.
         device_seconds: mean time of the device's kernels in a run, where the device tells.
+        captures: whether `wrap` captures a graph, which not every program allows.
     """
 
     name: str
@@ -31,22 +32,15 @@ class Side:
     synchronize: Callable[[], None]
     wrap: Callable[[Program], Program]
     device_seconds: Callable[[Program, int], float] | None = None
+    captures: bool = False
 
 
 OURS = "TorchVK"
 
 
-def sides(vk: str) -> list[Side]:
-    """TorchVK first, then its peers: CUDA's where there is an NVIDIA GPU, else the CPU."""
-    return [_torchvk(torch.device(vk)), *(_cuda() if torch.cuda.is_available() else _cpu())]
-
-
-def graph_side() -> Side | None:
-    """CUDA eager captured in a CUDA graph, for programs that the host would slow down."""
-    if not torch.cuda.is_available():
-        return None
-    place = Place(torch.device("cuda"), _as_it_is)
-    return Side("CUDA graph", place, torch.cuda.synchronize, _captured, _cuda_seconds)
+def peers() -> list[Side]:
+    """CUDA's contestants where there is an NVIDIA GPU, else the CPU."""
+    return _cuda() if torch.cuda.is_available() else _cpu()
 
 
 def reference_place() -> Place:
@@ -54,7 +48,9 @@ def reference_place() -> Place:
     return Place(torch.device("cuda" if torch.cuda.is_available() else "cpu"), _as_it_is, wide=True)
 
 
-def _torchvk(device: torch.device) -> Side:
+def torchvk(device: torch.device) -> Side:
+    """TorchVK, compiled, on a vk device."""
+
     def ready(function: Callable[..., Any]) -> Callable[..., Any]:
         return torch.compile(function, backend="torchvk")
 
@@ -89,6 +85,8 @@ def _cuda() -> list[Side]:
     return [
         Side("CUDA eager", eager, torch.cuda.synchronize, _unchanged, _cuda_seconds),
         Side("CUDA Inductor", inductor, torch.cuda.synchronize, _unchanged, _cuda_seconds),
+        # For programs that the host would slow down.
+        Side("CUDA graph", eager, torch.cuda.synchronize, _captured, _cuda_seconds, captures=True),
     ]
 
 

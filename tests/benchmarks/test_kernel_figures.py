@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from figures import clock, report
+from figures.apart import PartyApart
 from figures.case import Case, Place, Work, forward_and_backward
-from figures.clock import Contestant, Times, interleaved
-from figures.sides import OURS
-from kernels import _error
+from figures.clock import Times, interleaved
+from figures.party import Party, largest_error
+from figures.sides import OURS, torchvk
+from figures.subjects import cases
 from pytest import MonkeyPatch
 
 
@@ -16,12 +19,34 @@ def test_contestants_take_turns(monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(clock, "_BATCH_SECONDS", 0.0)
     order: list[str] = []
 
-    def contestant(name: str) -> Contestant:
-        return Contestant(lambda: order.append(name), lambda: None)
+    def contestant(name: str) -> clock.Contestant:
+        def run(runs: int) -> float:
+            order.append(name)
+            return 1.0 * runs
+
+        return run
 
     times = interleaved({"a": contestant("a"), "b": contestant("b")}, rounds=3)
     assert "".join(order).endswith("ababab")
-    assert [len(t.samples) for t in times.values()] == [3, 3]
+    assert [t.samples for t in times.values()] == [(1.0,) * 3] * 2
+
+
+def test_peers_of_another_process_know_no_vk(vk: torch.device) -> None:
+    (case, *_) = cases(False, "softmax")
+    apart = PartyApart(full=False)
+    try:
+        apart.start(case)
+        ours = Party([torchvk(vk)], apart.error)
+        ours.start(case)
+        assert ours.enter(OURS) <= case.tolerance
+        (name, *_) = apart.names(case)
+        assert apart.enter(name) <= case.tolerance
+        assert apart.sample(name, 2) > 0 and ours.sample(OURS, 2) > 0
+        with pytest.raises(RuntimeError, match="KeyError"):
+            apart.enter("nobody")
+        apart.finish()
+    finally:
+        apart.close()
 
 
 def test_quartiles_and_median() -> None:
@@ -29,10 +54,10 @@ def test_quartiles_and_median() -> None:
     assert (times.median, times.quartiles) == (3.0, (2.0, 4.0))
 
 
-def test_nan_is_an_infinite_error() -> None:
+def test_nan_is_an_infinitelargest_error() -> None:
     expected = [torch.tensor([1.0, -4.0])]
-    assert _error([torch.tensor([1.0, -3.0])], expected) == 0.25
-    assert _error([torch.tensor([float("nan"), -4.0])], expected) == float("inf")
+    assert largest_error([torch.tensor([1.0, -3.0])], expected) == 0.25
+    assert largest_error([torch.tensor([float("nan"), -4.0])], expected) == float("inf")
 
 
 def test_a_loss_is_a_ratio_above_one_to_the_best_peer() -> None:
