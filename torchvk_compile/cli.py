@@ -142,9 +142,7 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     bench.add_argument(
         "what", nargs="*", metavar="E1 … E6", help="experiments (all), or: report DIR, predict DIR"
     )
-    bench.add_argument(
-        "--quick", action="store_true", help="small sizes: two minutes on two CPU cores"
-    )
+    bench.add_argument("--quick", action="store_true", help="small sizes: minutes on two CPU cores")
     bench.add_argument(
         "--data", type=Path, metavar="DIR", help="directory with MNIST's and CIFAR-10's files"
     )

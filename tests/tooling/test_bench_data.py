@@ -131,6 +131,13 @@ def test_without_data_the_stand_ins_say_what_they_are(tmp_path: Path) -> None:
     assert torch.equal(images.train_images, again.train_images)
 
 
+def test_without_scikit_learn_the_stand_in_is_synthetic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    images = data.load_mnist(None)
+    assert images.name.startswith("synthetic, 6000 images (not MNIST")
+    assert images.train_images.shape == (4000, 1024)
+
+
 def test_directories_without_data_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such directory"):
         data.check_directory(tmp_path / "nowhere")

@@ -19,7 +19,6 @@ from torchvk_compile.bench.download import download
 from torchvk_compile.bench.forecast import forecast
 from torchvk_compile.bench.plan import Mode, Plan, load_plan
 from torchvk_compile.bench.records import RESULTS_FILE, ResultFile, read_records
-from torchvk_compile.bench.report import write_report
 from torchvk_compile.bench.results import latest
 from torchvk_compile.bench.runner import Run, execute
 from torchvk_compile.bench.ways import find_ways
@@ -176,5 +175,12 @@ def _directory(output: Path, device: torch.device) -> Path:
 
 
 def _report(directory: Path, plan: Plan, records: list[dict[str, Any]], console: Console) -> None:
+    try:
+        from torchvk_compile.bench.report import write_report
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"results are in {directory}; their report needs {error.name}: pip install "
+            f"'torchvk-compile[bench]', then torchvk bench report {directory}"
+        ) from None
     html, markdown = write_report(directory, plan, records)
     console.print(f"Report: {html}\n        {markdown}", highlight=False, soft_wrap=True)

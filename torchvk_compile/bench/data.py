@@ -9,6 +9,7 @@ CIFAR-10's formats (Krizhevsky, 2009): *binary*, 10,000 records a file, each one
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import pickle
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ _CIFAR_DIRECTORIES = ("", "cifar-10-batches-py", "cifar-10-batches-bin")
 _CLASSES = 10
 _SYNTHETIC_SEED = 0
 _TEST_SHARE = 1 / 3
+_SYNTHETIC_DIGITS = 6_000
 
 
 @dataclass(frozen=True)
@@ -59,15 +61,25 @@ class Images:
 
 
 def load_mnist(directory: Path | None) -> Images:
-    """MNIST from `directory` if it has MNIST's files, else scikit-learn's digits.
+    """MNIST from `directory` if it has MNIST's files, else scikit-learn's digits, else synthetic images.
 
     Raises UsageError and CorruptDataError as `demo.digits.load` does.
     """
     chosen = directory if directory is not None and _holds(directory, "t10k-*") else None
+    if chosen is None and importlib.util.find_spec("sklearn") is None:
+        return _flat(synthetic(_SYNTHETIC_DIGITS))
     data = digits.load(chosen)
     return Images(
         data.name, data.train_images, data.train_labels, data.test_images, data.test_labels
     )
+
+
+def _flat(images: Images) -> Images:
+    """Images as rows of one colour, by another name."""
+    name = images.name.replace("CIFAR-10", "MNIST; scikit-learn's digits are not installed")
+    rows = (part[:, 0].flatten(1) for part in (images.train_images, images.test_images))
+    train, test = rows
+    return Images(name, train, images.train_labels, test, images.test_labels)
 
 
 def load_cifar10(directory: Path | None, synthetic_images: int) -> Images:

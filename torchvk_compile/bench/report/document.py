@@ -133,6 +133,12 @@ def _first_page_warnings(plan: Plan, results: Results) -> list[str]:
             f"{results.environment['device']} is a Vulkan driver that runs on the CPU. Times compare code on one "
             "processor; they say nothing about a graphics card."
         )
+    load, processors = (results.environment[n] for n in ("load_average", "processor_count"))
+    if load is not None and processors and load > processors:
+        found.append(
+            f"The machine was busy when the run began (load {load:.1f} on {processors} processors): times scatter, and "
+            "criteria about time may fail or hold by chance."
+        )
     if results.others:
         found.append(f"{results.others} results of other runs in the same file are left out.")
     return found

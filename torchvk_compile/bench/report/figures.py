@@ -20,7 +20,7 @@ from matplotlib.axis import Axis
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from torchvk_compile.bench.prediction import Card
-from torchvk_compile.bench.report.style import COLOURS, OTHER_COLOUR, colour, label
+from torchvk_compile.bench.report.style import COLOURS, OTHER_COLOUR, colour, label, seconds
 from torchvk_compile.bench.results import Results, ratio
 from torchvk_compile.bench.summaries import summary
 from torchvk_compile.bench.verdicts import bandwidth
@@ -141,7 +141,7 @@ def step_bars(results: Results, experiment: str) -> Figure | None:
         colours = [colour(name) for name in ways]
         axes.barh(names, middle, xerr=[lower, upper], color=colours, height=0.6, capsize=3)
         for place, (end, value) in enumerate(zip(upper_ends, middle)):
-            axes.text(1.12 * end, place, f"{value:.3g} ms", va="center")
+            axes.text(1.12 * end, place, seconds(value / 1e3), va="center")
         axes.set_xscale("log")
         axes.set_xlim(right=4 * max(upper_ends))
         _plain_ticks(axes.xaxis)
@@ -161,9 +161,9 @@ def accuracy_curves(results: Results, experiment: str) -> Figure | None:
 
     def plot(axes: Axes) -> None:
         for name, training in trainings.items():
-            seconds = [epoch["seconds"] for epoch in training["epochs"]]
+            spent = [epoch["seconds"] for epoch in training["epochs"]]
             accuracy = [epoch["accuracy"] for epoch in training["epochs"]]
-            axes.plot(seconds, accuracy, "o-", color=colour(name), label=label(name))
+            axes.plot(spent, accuracy, "o-", color=colour(name), label=label(name))
         axes.set_xscale("log")
         _plain_ticks(axes.xaxis)
         axes.set_xlabel("seconds of training, compilation included (logarithmic)")
@@ -255,9 +255,9 @@ def roofline(prediction: Mapping[str, Any], card: Card) -> Figure:
     """Every distinct kernel of the predicted experiments under the card's roofline."""
     points = sorted(
         {
-            (flops / moved, flops / seconds / 1e9)
+            (flops / moved, flops / spent / 1e9)
             for case in prediction["cases"]
-            for moved, flops, seconds in case.get("kernels", ())
+            for moved, flops, spent in case.get("kernels", ())
             if moved and flops
         }
     )
