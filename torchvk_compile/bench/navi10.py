@@ -15,7 +15,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,10 +24,9 @@ from torchvk_compile.bench.ways import LocalWay
 from torchvk_compile.bench.work import kernels_of, statistics_of
 from torchvk_compile.bench.workloads import Training, build, random_batch
 from torchvk_compile.errors import UsageError
+from torchvk_compile.inspection.target import find_target, target_environment
 from torchvk_compile.plan.executor import loaded_plans
 
-_DRIVER_DIRECTORIES = (Path("/usr/share/vulkan/icd.d"), Path("/etc/vulkan/icd.d"))
-_DRIVERS = ("radeon_icd.json", "radeon_icd.x86_64.json")
 _SECONDS = 1_800
 _INSTANCES = 256
 
@@ -43,20 +41,10 @@ def compile_for_navi10(cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any
         Per case: case, kernels (`work.kernels_of`, with statistics), reserved_peak_bytes; or failure.
 
     Raises:
-        UsageError: without RADV, or when the process fails.
+        TorchVKError: without RADV.
+        UsageError: when the process fails.
     """
-    places = (directory / name for directory in _DRIVER_DIRECTORIES for name in _DRIVERS)
-    driver = next((path for path in places if path.is_file()), None)
-    if driver is None:
-        raise UsageError(
-            "predictions need Mesa's RADV driver, which compiles for the card (Debian: mesa-vulkan-drivers)"
-        )
-    environment = os.environ | {
-        "RADV_FORCE_FAMILY": "navi10",
-        "VK_DRIVER_FILES": str(driver),
-        "TORCHVK_DEVICE": "NAVI10",
-        "TORCHVK_VALIDATION": "0",
-    }
+    environment = os.environ | target_environment(*find_target("navi10"))
     done = subprocess.run(
         [sys.executable, "-m", __name__],
         input=json.dumps(list(cases)),
