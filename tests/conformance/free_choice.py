@@ -50,9 +50,17 @@ def check_for(call: Call) -> Check | None:
 
 
 def check_gradients(
-    call: Call, outputs: list[Any], cotangents: list[Any], gradients: list[Any], expected: list[Any]
+    call: Call,
+    outputs: list[Any],
+    cotangents: list[Any],
+    gradients: list[Any],
+    expected: list[Any],
+    exact: Any,
 ) -> bool:
-    """Check gradients that depend on a draw, or on which of equal elements was taken.
+    """Check gradients that depend on a draw, on rounding, or on which of equal elements was taken.
+
+    Args:
+        exact: gives the gradients in float64, or None.
 
     Returns:
         Whether the operator is such a one; else nothing was checked.
@@ -63,6 +71,12 @@ def check_gradients(
     tied = order.GRADIENT_CHECKS.get(call.name)
     if tied is not None:
         tied(call, expected, gradients)
+        return True
+    if call.name in factorizations.ILL_CONDITIONED and (target := exact()) is not None:
+        factorizations.check_as_near(call, expected, gradients, target)
+        return True
+    if call.name in ("svd_lowrank", "pca_lowrank") and factorizations.truncates(call):
+        draws.check_finite(call, expected, gradients)
         return True
     if draws.CHECKS.get(call.name) is None or check_for(call) is None:
         return False

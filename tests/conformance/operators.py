@@ -152,7 +152,9 @@ class _OperatorTrial:
             direction.exact += compare(actual, expected, self.allowed, attempt(exact))
         except Mismatch:
             call = free_choice.Call(self.case.name, *place(arguments, _CPU))
-            if not free_choice.check_gradients(call, results, cotangents, actual, expected):
+            if not free_choice.check_gradients(
+                call, results, cotangents, actual, expected, attempt(exact)
+            ):
                 raise
             direction.free += 1
         return True

@@ -39,10 +39,14 @@ class Team:
     subgroup: int
 
 
-def team_for(profile: Any, columns: int) -> Team:
-    """A team of `columns` columns; drivers for the CPU run small workgroups better, since barriers cost them most."""
+def team_for(profile: Any, columns: int | None) -> Team:
+    """A team of `columns` columns, or of one row for None.
+
+    Drivers for the CPU run small workgroups better, since barriers cost them most.
+    """
     subgroup = reduction_subgroup(profile)
     invocations = max(64 if profile.device_type == "cpu" else 256, subgroup)
+    columns = columns or invocations
     return Team(invocations // columns, columns, subgroup)
 
 
@@ -52,7 +56,7 @@ def launch(
     size: Sequence[sympy.Expr],
     sizes: Mapping[str, Any],
     *,
-    columns: int = 16,
+    columns: int | None = 16,
     blocked_width: sympy.Expr | None = None,
     values: Mapping[str, Any] | None = None,
 ) -> ir.TensorBox:
@@ -62,8 +66,8 @@ def launch(
         inputs: tensors by argument name, the first of them the batch.
         size: of the output.
         sizes: further extents and flags by argument name; ``matrix_count`` is added.
-        columns: of the team.
-        blocked_width: a workgroup handles `columns` of so many columns; None: it handles a whole matrix.
+        columns: of the team; None for as many as it has invocations.
+        blocked_width: a workgroup handles a team's columns of so many columns; None: it handles a whole matrix.
         values: what else the template needs.
     """
     nodes = {name: contiguous_input(tensor) for name, tensor in inputs.items()}
@@ -86,7 +90,7 @@ def launch(
     )
     blocks = sympy.Integer(1)
     if blocked_width is not None:
-        blocks = CeilDiv(blocked_width, sympy.Integer(columns))
+        blocks = CeilDiv(blocked_width, sympy.Integer(team.columns))
     return Launch.create(
         device, dtype, size, shell, nodes, {"matrix_count": count, **sizes}, count * blocks
     )

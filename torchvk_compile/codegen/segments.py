@@ -156,10 +156,11 @@ class _Segment:
         allocated = [name for name in escaping if not self._storages[name].used]
         produced = [name for name in escaping if self._storages[name].used]
         before = [AllocateLine(self._wrapper, self._storages[name].node) for name in allocated]
+        after = self._after(frozenset(self._storages).difference(escaping))
         if not self._dispatches:
-            return [*before, *self._after()], None
+            return [*before, *after], None
         plan, call = self._plan(variable, produced)
-        return [*before, call, *self._after()], plan
+        return [*before, call, *after], plan
 
     # Reading the row
 
@@ -186,9 +187,15 @@ class _Segment:
         self._aliases[name] = of
         self._views[name] = line
 
-    def _after(self) -> list[Any]:
-        """What Python does once the row is submitted: make the views that later code uses, drop what nobody does."""
-        needed = set(self._views) if not self._ends_graph else set(self._views) & self._outputs
+    def _after(self, internal: frozenset[str]) -> list[Any]:
+        """What Python does once the row is submitted: make the views that later code uses, drop what nobody does.
+
+        Args:
+            internal: buffers that end with the row, and so do their views.
+        """
+        needed = {name for name in self._views if self._root(name) not in internal}
+        if self._ends_graph:
+            needed &= self._outputs
         for name in list(needed):
             while (name := self._aliases[name]) in self._views:
                 needed.add(name)

@@ -64,6 +64,7 @@ def register_all_kernels() -> None:
         eager,
         fill,
         histograms,
+        least_squares,
         margin_loss,
         shapes,
         sparse,
@@ -73,7 +74,18 @@ def register_all_kernels() -> None:
     )
 
     library = _new_library("aten")
-    rooms = (views, transfer, fill, data_dependent, histograms, unique, ctc, pinning, attention)
+    rooms = (
+        views,
+        transfer,
+        fill,
+        data_dependent,
+        histograms,
+        least_squares,
+        unique,
+        ctc,
+        pinning,
+        attention,
+    )
     own = {name: function for room in rooms for name, function in room.KERNELS.items()}
     for name, function in own.items():
         library.impl(name, function, _KEY)

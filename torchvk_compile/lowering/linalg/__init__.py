@@ -9,8 +9,17 @@ from __future__ import annotations
 
 def register_linalg() -> None:
     """Route the operators of linear algebra here, for vk tensors."""
-    from torchvk_compile.lowering.linalg import cholesky, lu, primitives, qr, spectra, triangular
+    from torchvk_compile.lowering.linalg import (
+        cholesky,
+        ldl,
+        lu,
+        matrix_exp,
+        primitives,
+        qr,
+        spectra,
+        triangular,
+    )
 
     primitives.register_primitives()
-    for room in (triangular, cholesky, lu, qr, spectra):
+    for room in (triangular, cholesky, lu, ldl, qr, spectra, matrix_exp):
         room.register()

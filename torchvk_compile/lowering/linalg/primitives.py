@@ -20,7 +20,7 @@ from torch._inductor.virtualized import V
 from torchvk_compile.codegen.dtypes import literal
 from torchvk_compile.codegen.matrix_kernels import launch
 
-_library = torch.library.Library("torchvk", "DEF")
+_library = torch.library.Library("torchvk", "FRAGMENT")
 
 
 def register_primitives() -> None:
@@ -144,6 +144,53 @@ def _reflect(v: Any, tau: Any, c: Any, transposed: bool) -> ir.TensorBox:
     )
 
 
+# Symmetric indefinite matrices ---------------------------------------------------------------------------------
+
+
+def _ldl_shape(a: torch.Tensor) -> torch.Tensor:
+    count, n, _ = a.shape
+    return a.new_empty(count, n * n + 3 * n + 1)
+
+
+def _ldl(a: Any) -> ir.TensorBox:
+    count, n, _ = a.get_size()
+    return launch("ldl", {"matrices": a}, [count, n * n + 3 * n + 1], {"order": n})
+
+
+def _ldl_solve_shape(factors: torch.Tensor, pivots: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return b.new_empty(b.shape)
+
+
+def _ldl_solve(factors: Any, pivots: Any, b: Any) -> ir.TensorBox:
+    _, n, width = b.get_size()
+    return launch(
+        "ldl_solve",
+        {"factors": factors, "pivots": pivots, "right_sides": b},
+        list(b.get_size()),
+        {"order": n, "width": width},
+        columns=None,
+        blocked_width=width,
+    )
+
+
+# Powers --------------------------------------------------------------------------------------------------------
+
+
+def _squaring_shape(a: torch.Tensor, times: torch.Tensor) -> torch.Tensor:
+    count, n, _ = a.shape
+    return a.new_empty(count, 2, n, n)
+
+
+def _squaring(a: Any, times: Any) -> ir.TensorBox:
+    count, n, _ = a.get_size()
+    return launch(
+        "squaring",
+        {"matrices": a, "times": times},
+        [count, sympy.Integer(2), n, n],
+        {"order": n},
+    )
+
+
 # Spectra -------------------------------------------------------------------------------------------------------
 
 _SWEEPS = 40
@@ -226,6 +273,13 @@ _PRIMITIVES: tuple[tuple[str, Callable[..., Any], Callable[..., Any]], ...] = (
         _reflect_shape,
         _reflect,
     ),
+    ("ldl(Tensor a) -> Tensor", _ldl_shape, _ldl),
+    (
+        "ldl_solve(Tensor factors, Tensor pivots, Tensor b) -> Tensor",
+        _ldl_solve_shape,
+        _ldl_solve,
+    ),
+    ("squaring(Tensor a, Tensor times) -> Tensor", _squaring_shape, _squaring),
     ("eigh(Tensor a, bool vectors) -> Tensor", _eigh_shape, _eigh),
     ("svd(Tensor rows, bool vectors) -> Tensor", _svd_shape, _svd),
     (
