@@ -87,12 +87,12 @@ def test_every_dispatch_and_transfer_has_an_entry(vk: torch.device) -> None:
 def test_fallback_names_its_line(vk: torch.device) -> None:
     x = torch.eye(3, device=vk)
     with torchvk_compile.config.patch(cpu_fallback="allow"), torchvk_compile.audit() as audit:
-        torch.linalg.ldl_factor(x)  # on the CPU
+        torch.linalg.eig(x)  # on the CPU
     (entry,) = of_kind(audit.entries(), "cpu")
-    assert entry.what == "aten.linalg_ldl_factor_ex"
-    assert entry.code == "torch.linalg.ldl_factor(x)  # on the CPU"
+    assert entry.what == "aten.linalg_eig"
+    assert entry.code == "torch.linalg.eig(x)  # on the CPU"
     assert "Computed on the CPU" in audit.report()
-    with pytest.raises(NotGpuOnlyError, match=r"ldl_factor_ex.* first at .*lines.py:"):
+    with pytest.raises(NotGpuOnlyError, match=r"linalg_eig.* first at .*lines.py:"):
         audit.certificate()
 
 
