@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import operator
 import os
+import types
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -337,6 +338,22 @@ class AnnotationRecorder:
             (event.name(), event.start_ns(), event.end_ns(), event.start_thread_id())
             for event in _autograd._disable_profiler().events()
         ]
+
+
+def concatenated(parts: list[Any], dim: int) -> Any:
+    """Inductor's IR of `parts` side by side along `dim`, in one buffer of the default memory format.
+
+    Inductor looks for the format of the parts in the current node's first argument and needs a list there in
+    torch 2.11.
+    """
+    from torch._inductor import ir
+    from torch._inductor.virtualized import V
+
+    node = V.graph.current_node
+    with V.graph.set_current_node(
+        types.SimpleNamespace(args=([],), meta=node.meta, name=node.name)
+    ):
+        return ir.TensorBox(ir.ConcatKernel.create(parts, dim=dim))
 
 
 def cached_apart(tag: str) -> Any:

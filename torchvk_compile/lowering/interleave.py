@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from torchvk_compile import torch_compat
+
 _library = torch.library.Library("torchvk", "FRAGMENT")
 _library.define("interleave(Tensor real, Tensor imag) -> Tensor")
 
@@ -38,7 +40,6 @@ _library.impl("interleave", _interleave, "CPU")
 
 
 def _lower(real: Any, imag: Any) -> Any:
-    from torch._inductor import ir
     from torch._inductor.lowering import permute, unsqueeze
     from torch._inductor.virtualized import V
 
@@ -46,7 +47,7 @@ def _lower(real: Any, imag: Any) -> Any:
     strides = [hint(s, fallback=1) for s in V.graph.current_node.meta["val"].stride()[:-1]]
     order = sorted(range(len(strides)), key=lambda dim: -strides[dim])
     columns = [unsqueeze(permute(part, order), -1) for part in (real, imag)]
-    pairs = ir.TensorBox(ir.ConcatKernel.create(columns, dim=len(order)))
+    pairs = torch_compat.concatenated(columns, dim=len(order))
     back = [order.index(dim) for dim in range(len(order))]
     return permute(pairs, [*back, len(order)])
 
