@@ -51,6 +51,7 @@ def _statistics(kernel: str, dtype: torch.dtype) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Print ``{"<kernel> <dtype> <number>": statistics}``."""
+    torch.empty(0, device="vk")  # opens the device, whose own operators the lowerings name
     register_with_inductor()
     result = {}
     for kernel in KERNELS:

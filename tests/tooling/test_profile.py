@@ -156,6 +156,7 @@ def test_profiles_nest(step: Callable[[], torch.Tensor]) -> None:
 def test_profiles_on_several_threads(step: Callable[[], torch.Tensor]) -> None:
     profiles: list[torchvk_compile.profiling.session.Profile] = []
     together = threading.Barrier(3)
+    step()  # compiled before the threads start: each of them would make a plan of its own
 
     def work() -> None:
         with torchvk_compile.profile() as p:
