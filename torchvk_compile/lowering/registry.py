@@ -40,7 +40,6 @@ def register_lowerings() -> None:
     from torchvk_compile.lowering.segments import register_segments
     from torchvk_compile.lowering.selection import register_selections
     from torchvk_compile.lowering.sort import register_sorts
-    from torchvk_compile.lowering.transformer import register_transformer_layers
     from torchvk_compile.lowering.trilinear import register_trilinear
     from torchvk_compile.lowering.variance import register_variances
 
@@ -48,7 +47,6 @@ def register_lowerings() -> None:
     register_arithmetic()
     register_matmul()
     register_attention()
-    register_transformer_layers()
     register_trilinear()
     register_variances()
     register_distances()
