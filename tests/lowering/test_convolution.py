@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-import torch._inductor.config as inductor_config
 import torch.nn.functional as F
 from torch import Tensor
 
 Check = Callable[..., None]
 
 
-@pytest.fixture(autouse=True)
-def fresh_graphs() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with inductor_config.patch(force_disable_caches=True):
-        yield
+pytestmark = pytest.mark.usefixtures("fresh_graphs")
 
 
 def values(*size: int, dtype: torch.dtype = torch.float32, last: bool = False) -> Tensor:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-import torch._inductor.config as inductor_config
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -25,13 +24,7 @@ QUICK = TileConfig(16, 32, 8, 4, 4)
 TALL = TileConfig(32, 16, 8, 4, 4)
 
 
-@pytest.fixture(autouse=True)
-def fresh_graphs() -> Iterator[None]:
-    """The tiling is chosen by the test, which Inductor's graph cache cannot know."""
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with inductor_config.patch(force_disable_caches=True):
-        yield
+pytestmark = pytest.mark.usefixtures("fresh_graphs")
 
 
 def use(monkeypatch: pytest.MonkeyPatch, config: TileConfig) -> None:

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 
 import pytest
 import torch
-import torch._inductor.config as inductor_config
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-
-@pytest.fixture(autouse=True)
-def fresh_graphs() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with inductor_config.patch(force_disable_caches=True):
-        yield
+pytestmark = pytest.mark.usefixtures("fresh_graphs")
 
 
 class Residual(nn.Module):

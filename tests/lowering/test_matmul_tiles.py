@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-import torch._inductor.config as inductor_config
 from test_matmul import check, values
 
 from torchvk_compile.codegen import gemm_config
@@ -27,13 +25,7 @@ from torchvk_compile.codegen.gemm_config import (
 from torchvk_compile.codegen.template_kernel import TemplateKernel
 from torchvk_compile.lowering import matmul
 
-
-@pytest.fixture(autouse=True)
-def fresh_graphs() -> Iterator[None]:
-    """The tiling is chosen by the test, which Inductor's graph cache cannot know."""
-    torch._dynamo.reset()
-    with inductor_config.patch(force_disable_caches=True):
-        yield
+pytestmark = pytest.mark.usefixtures("fresh_graphs")
 
 
 def use(monkeypatch: pytest.MonkeyPatch, config: GemmConfig) -> None:

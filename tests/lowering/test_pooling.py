@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-import torch._inductor.config as inductor_config
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -17,12 +16,7 @@ aten = torch.ops.aten
 Check = Callable[..., None]
 
 
-@pytest.fixture(autouse=True)
-def fresh_graphs() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with inductor_config.patch(force_disable_caches=True):
-        yield
+pytestmark = pytest.mark.usefixtures("fresh_graphs")
 
 
 POOLS: dict[str, tuple[Callable[[Tensor], Any], tuple[int, ...]]] = {

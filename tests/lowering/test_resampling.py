@@ -7,12 +7,11 @@ few of each kind then run on the device.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-import torch._inductor.config as inductor_config
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -22,12 +21,7 @@ aten = torch.ops.aten
 Check = Callable[..., None]
 
 
-@pytest.fixture(autouse=True)
-def fresh_graphs() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with inductor_config.patch(force_disable_caches=True):
-        yield
+pytestmark = pytest.mark.usefixtures("fresh_graphs")
 
 
 SIZES = [((5, 7), (9, 13)), ((9, 8), (4, 3)), ((5, 5), (1, 1))]
