@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from torchvk_compile.codegen import convolution_config
+from torchvk_compile.codegen import convolution_config, gemm_config
 from torchvk_compile.lowering import convolution, convolution_weights
 from torchvk_compile.plan.executor import loaded_plans
 
@@ -73,14 +73,12 @@ def main() -> None:
                 for i, statistics in enumerate(found):
                     result[f"{name} {kind} {layout} {i}"] = statistics
     for layout, memory_format in layouts.items():
-        found = _statistics(convolution_config.WIDE, "forward", 3, memory_format, torch.float32)
-        result[f"wide three channels {layout}"] = found[0]
+        found = _statistics(gemm_config.BROAD, "forward", 3, memory_format, torch.float32)
+        result[f"broad three channels {layout}"] = found[0]
     for dtype in (torch.float16, torch.bfloat16):
-        found = _statistics(convolution_config.WIDE, "forward", 64, torch.channels_last, dtype)
-        result[f"wide forward nhwc {dtype}"] = found[0]
-    found = _statistics(
-        convolution_config.SMALL, "forward", 64, torch.contiguous_format, torch.float64
-    )
+        found = _statistics(gemm_config.BROAD, "forward", 64, torch.channels_last, dtype)
+        result[f"broad forward nhwc {dtype}"] = found[0]
+    found = _statistics(gemm_config.SMALL, "forward", 64, torch.contiguous_format, torch.float64)
     result["small forward nchw float64"] = found[0]
     print(json.dumps(result))
 

@@ -18,9 +18,7 @@ from torchvk_compile.lowering import attention
 @pytest.fixture(autouse=True)
 def small_tile(vk: torch.device, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A tile that CPU drivers compile quickly. Inductor's graph cache cannot know that the test chose it."""
-    tile = AttentionTile(
-        threads_m=2, threads_n=8, block_n=32, subgroup=reduction_subgroup(profile(0)), step=4
-    )
+    tile = AttentionTile(8, 32, 4, 4, subgroup=reduction_subgroup(profile(0)), step=4)
     monkeypatch.setattr(attention, "choose_config", lambda *_: tile)
     eager.clear()
     with inductor_config.patch(force_disable_caches=True):

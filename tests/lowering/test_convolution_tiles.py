@@ -13,15 +13,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from torchvk_compile.codegen import convolution_config
-from torchvk_compile.codegen.convolution_config import FLAT, LARGE, SLIM, SMALL, WIDE
-from torchvk_compile.codegen.gemm_config import TileConfig
+from torchvk_compile.codegen.convolution_config import FLAT, SLIM
+from torchvk_compile.codegen.gemm_config import BROAD, LARGE, SMALL, TileConfig
 from torchvk_compile.lowering import convolution, convolution_weights
 
 Check = Callable[..., None]
 
 # Less to unroll than the tilings in use, by the same shells.
-QUICK = TileConfig(16, 32, 8, 4, 4)
-TALL = TileConfig(32, 16, 8, 4, 4)
+QUICK = TileConfig(16, 32, 4, 4, 8)
+TALL = TileConfig(32, 16, 4, 4, 8)
 
 
 pytestmark = pytest.mark.usefixtures("fresh_graphs")
@@ -99,7 +99,7 @@ def test_the_choice_follows_the_grid() -> None:
         profile = SimpleNamespace(device_type="discrete", compute_units=units)
         return convolution_config.choose_config(profile, 1, m, n, k, torch.float32, long=long)
 
-    assert choose(64, 100_000, 576) == WIDE
+    assert choose(64, 100_000, 576) == BROAD
     assert choose(64, 3200, 576).split_k > 1
     assert choose(3, 100_000, 576).block_m == FLAT.block_m
     weights = choose(128, 1152, 100_000, long=True)

@@ -93,7 +93,7 @@ def test_split_k(vk: torch.device, monkeypatch: pytest.MonkeyPatch, parts: int) 
 @pytest.mark.parametrize("rows, columns", [(8, 2), (16, 4)])
 def test_panels(vk: torch.device, monkeypatch: pytest.MonkeyPatch, rows: int, columns: int) -> None:
     subgroup = _profile(vk).subgroup_size
-    use(monkeypatch, PanelConfig(rows, columns, min(8, subgroup), subgroup))
+    use(monkeypatch, PanelConfig(rows, columns, subgroup, min(8, subgroup)))
     check(layouts, values(70, 36), values(36, 68), values(68), device=vk)
 
 

@@ -16,42 +16,27 @@ import torch
 
 from torchvk_compile.codegen.gemm_config import runs_panels
 from torchvk_compile.codegen.layout import reduction_subgroup
+from torchvk_compile.codegen.tiles import Panel, Tile
 
 Pass = Literal["forward", "query", "key_value"]
 """The output, the gradient of the query, the gradients of key and value."""
 
-THREAD_ROWS = 4
-"""Rows of one invocation: they are one vector in shared memory."""
-
 
 @dataclasses.dataclass(frozen=True)
-class AttentionTile:
-    """Rows per workgroup, operands in shared memory: for GPUs.
+class AttentionTile(Tile):
+    """Rows of a workgroup and the scores it looks at together: ``thread_m x thread_n`` of them per invocation.
 
-    An invocation has `THREAD_ROWS` rows of ``block_n / threads_n`` scores, and as many of the accumulators' vectors
-    as make ``threads_n`` invocations cover a head.
+    An invocation has four rows, which are one vector in shared memory, and as many of the accumulators' vectors as make
+    ``threads_n`` invocations cover a head. The numbers of invocations along rows and columns are powers of two.
 
     Attributes:
-        threads_m, threads_n: invocations along the rows, and that share a row; powers of two.
-        block_n: columns that are looked at together; a multiple of ``4 * threads_n``.
         subgroup: its size, if rows may be reduced within one, else 1.
         step: what of a head's width, or of the columns, is in shared memory at a time; at most ``4 * threads_n``, and
             divides `block_n`.
     """
 
-    threads_m: int
-    threads_n: int
-    block_n: int
     subgroup: int
     step: int = 16
-
-    @property
-    def block_m(self) -> int:
-        return self.threads_m * THREAD_ROWS
-
-    @property
-    def workgroup_size(self) -> int:
-        return self.threads_m * self.threads_n
 
     def vectors(self, width: int) -> int:
         """Accumulator vectors of one invocation and row, for heads of this width."""
@@ -59,30 +44,8 @@ class AttentionTile:
 
 
 @dataclasses.dataclass(frozen=True)
-class AttentionPanel:
-    """Rows per subgroup, operands in registers only: for drivers that run on a CPU.
-
-    Attributes:
-        rows: the same for all lanes.
-        columns: scores per row and lane.
-        subgroup: invocations per workgroup, all in one subgroup.
-    """
-
-    rows: int
-    columns: int
-    subgroup: int
-
-    @property
-    def block_m(self) -> int:
-        return self.rows
-
-    @property
-    def block_n(self) -> int:
-        return self.columns * self.subgroup
-
-    @property
-    def workgroup_size(self) -> int:
-        return self.subgroup
+class AttentionPanel(Panel):
+    """Rows of a subgroup, and the scores of each lane and row."""
 
     def vectors(self, width: int) -> int:
         """Accumulators of one lane and row, for heads of this width."""
@@ -94,10 +57,10 @@ AttentionConfig = AttentionTile | AttentionPanel
 # Scores and accumulators of an invocation, with what is on its way from memory, take 128 registers on RDNA for heads
 # up to 64, up to 176 for wider ones (measured with Mesa 25.0).
 _TILES: dict[Pass, tuple[tuple[int, int, int, int], ...]] = {
-    # widest head, threads_m, threads_n, block_n
-    "forward": ((64, 16, 8, 64), (128, 16, 16, 64), (256, 8, 32, 128)),
-    "query": ((64, 16, 8, 32), (128, 16, 16, 64), (256, 8, 32, 128)),
-    "key_value": ((64, 16, 8, 32), (128, 16, 16, 64), (256, 8, 32, 128)),
+    # widest head, block_m, block_n, scores of an invocation and row
+    "forward": ((64, 64, 64, 8), (128, 64, 64, 4), (256, 32, 128, 4)),
+    "query": ((64, 64, 32, 4), (128, 64, 64, 4), (256, 32, 128, 4)),
+    "key_value": ((64, 64, 32, 4), (128, 64, 64, 4), (256, 32, 128, 4)),
 }
 _PANEL_REGISTERS = 128
 """Accumulators of a lane beyond which a panel has fewer rows."""
@@ -122,7 +85,7 @@ def choose_config(which: Pass, profile: Any, width: int) -> AttentionConfig:
 
 def tile(which: Pass, width: int, subgroup: int) -> AttentionTile:
     """The tile for a pass on a GPU with subgroups of this size (1: of no size that can be relied on)."""
-    for widest, threads_m, threads_n, block_n in _TILES[which]:
+    for widest, block_m, block_n, thread_n in _TILES[which]:
         if width <= widest:
-            return AttentionTile(threads_m, threads_n, block_n, subgroup)
+            return AttentionTile(block_m, block_n, 4, thread_n, subgroup)
     raise AssertionError(f"no tile for heads of {width}")

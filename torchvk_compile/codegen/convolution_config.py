@@ -10,14 +10,9 @@ from typing import Any
 
 import torch
 
-from torchvk_compile.codegen.gemm_config import TileConfig
+from torchvk_compile.codegen.gemm_config import BROAD, HIGH, LARGE, MEDIUM, SMALL, TileConfig
 from torchvk_compile.codegen.layout import WorkgroupLayout
-
-_ASSUMED_COMPUTE_UNITS = 32
-"""Used where the driver does not tell; a mid-range card."""
-
-_SHARED_MEMORY = 32 * 1024
-"""Bytes of shared memory that every workgroup may use on any device."""
+from torchvk_compile.codegen.tiles import SHARED_MEMORY, compute_units
 
 _LEAST_SPLIT_STEPS = 8
 """Steps of block_k that a workgroup should have left when K is split."""
@@ -27,20 +22,15 @@ _MOST_PARTS = 64
 
 # On a CPU driver an invocation computes its outputs alone: shared memory is slow there and unrolled tiles take long to
 # compile.
-DIRECT = TileConfig(8, 4, 1, 8, 4)
+DIRECT = TileConfig(8, 4, 8, 4, 1)
 
-LARGE = TileConfig(128, 128, 16, 8, 8)
-WIDE = TileConfig(64, 128, 16, 8, 8)
-TALL = TileConfig(128, 64, 16, 8, 8)
-MEDIUM = TileConfig(64, 64, 16, 8, 8)
-SMALL = TileConfig(32, 32, 16, 4, 4)
-FLAT = TileConfig(16, 64, 16, 4, 4)
-SLIM = TileConfig(64, 16, 16, 4, 4)
+FLAT = TileConfig(16, 64, 4, 4, 16)
+SLIM = TileConfig(64, 16, 4, 4, 16)
 
 CONFIGS = {
     "large": LARGE,
-    "wide": WIDE,
-    "tall": TALL,
+    "broad": BROAD,
+    "high": HIGH,
     "medium": MEDIUM,
     "small": SMALL,
     "flat": FLAT,
@@ -82,13 +72,13 @@ def choose_config(
     """
     if profile.device_type == "cpu":
         return _split(profile, DIRECT, count, m, n, k)
-    units = profile.compute_units or _ASSUMED_COMPUTE_UNITS
+    units = compute_units(profile)
     config = _tile(m, n, accumulator, long)
     splits = min(k // (_LEAST_SPLIT_STEPS * config.block_k), _MOST_PARTS if long else 8)
     if config is not SMALL and config.tiles(count, m, n) * max(splits, 1) < units:
         # Not even shared tiles would keep the device busy.
         config = SMALL
-    assert config.shared_bytes(accumulator.itemsize) <= _SHARED_MEMORY
+    assert config.shared_bytes(accumulator.itemsize) <= SHARED_MEMORY
     return _split(profile, config, count, m, n, k)
 
 
@@ -105,15 +95,15 @@ def _tile(m: int, n: int, accumulator: torch.dtype, long: bool) -> TileConfig:
     if accumulator.itemsize > 4 or min(m, n) <= SMALL.block_m:
         return SMALL
     if m > 64 and n > 64:
-        return LARGE if long else WIDE
+        return LARGE if long else BROAD
     if n > 64:
-        return WIDE
-    return TALL if m > 64 else MEDIUM
+        return BROAD
+    return HIGH if m > 64 else MEDIUM
 
 
 def _split(profile: Any, config: TileConfig, count: int, m: int, n: int, k: int) -> TileConfig:
     """Let several workgroups share one tile's K where there are too few tiles to keep the device busy."""
-    units = profile.compute_units or _ASSUMED_COMPUTE_UNITS
+    units = compute_units(profile)
     wanted = 2 * units if profile.device_type != "cpu" else 256
     least = _LEAST_SPLIT_STEPS * config.block_k if not is_direct(config) else 512
     tiles = max(config.tiles(count, m, n), 1)

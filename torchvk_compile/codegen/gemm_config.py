@@ -12,43 +12,20 @@ from typing import Any
 import torch
 
 from torchvk_compile import config
-
-_ASSUMED_COMPUTE_UNITS = 32
-"""Used where the driver does not tell; a mid-range card."""
-
-_SHARED_MEMORY = 32 * 1024
-"""Bytes of shared memory that a workgroup may use on any device."""
+from torchvk_compile.codegen.tiles import SHARED_MEMORY, Panel, Tile, compute_units
 
 
 @dataclasses.dataclass(frozen=True)
-class TileConfig:
-    """A tile of the output per workgroup, operands in shared memory: for GPUs.
+class TileConfig(Tile):
+    """How a workgroup computes its tile of a product.
 
     Attributes:
-        block_m, block_n: the output tile of a workgroup.
         block_k: how much of K is in shared memory at a time.
-        thread_m, thread_n: outputs of one invocation; multiples of 4.
         split_k: workgroups that share one output tile, each with its part of K.
     """
 
-    block_m: int
-    block_n: int
     block_k: int
-    thread_m: int
-    thread_n: int
     split_k: int = 1
-
-    @property
-    def threads_m(self) -> int:
-        return self.block_m // self.thread_m
-
-    @property
-    def threads_n(self) -> int:
-        return self.block_n // self.thread_n
-
-    @property
-    def workgroup_size(self) -> int:
-        return self.threads_m * self.threads_n
 
     def tiles(self, batch: int, m: int, n: int) -> int:
         """Workgroups without splitting K."""
@@ -60,46 +37,29 @@ class TileConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class PanelConfig:
-    """Rows times columns per subgroup, operands in registers only: for drivers that run on a CPU.
-
-    Such drivers turn a subgroup into one vector of the CPU; shared memory gains nothing there, and
-    barriers cost.
+class PanelConfig(Panel):
+    """How a subgroup computes its panel of a product.
 
     Attributes:
-        rows: of the output, the same for all lanes.
-        columns: of the output per lane.
         steps: of K whose elements of the first operand are fetched by one load, lane by lane; at
             most `subgroup`.
-        subgroup: invocations per workgroup, all in one subgroup.
         split_k: see `TileConfig`; CPUs have too few units for it to pay.
     """
 
-    rows: int
-    columns: int
     steps: int
-    subgroup: int
     split_k: int = 1
-
-    @property
-    def block_m(self) -> int:
-        return self.rows
-
-    @property
-    def block_n(self) -> int:
-        return self.columns * self.subgroup
 
 
 GemmConfig = TileConfig | PanelConfig
 
 # 8x8 outputs per invocation: 16 FMA per 16-byte read of shared memory, in 128 registers on RDNA.
-LARGE = TileConfig(128, 128, 16, 8, 8)
-HIGH = TileConfig(128, 64, 16, 8, 8)
-BROAD = TileConfig(64, 128, 16, 8, 8)
-MEDIUM = TileConfig(64, 64, 16, 8, 8)
-SMALL = TileConfig(32, 32, 16, 4, 4)
-TALL = TileConfig(64, 16, 32, 4, 4)
-WIDE = TileConfig(16, 64, 32, 4, 4)
+LARGE = TileConfig(128, 128, 8, 8, 16)
+HIGH = TileConfig(128, 64, 8, 8, 16)
+BROAD = TileConfig(64, 128, 8, 8, 16)
+MEDIUM = TileConfig(64, 64, 8, 8, 16)
+SMALL = TileConfig(32, 32, 4, 4, 16)
+TALL = TileConfig(64, 16, 4, 4, 32)
+WIDE = TileConfig(16, 64, 4, 4, 32)
 
 # Share of a compute unit's peak that one workgroup reaches alone, and that many together reach.
 _RATES = {
@@ -136,7 +96,7 @@ def choose_config(
     """
     if runs_panels(profile, accumulator):
         return _panel(profile, batch * m * n * k)
-    units = profile.compute_units or _ASSUMED_COMPUTE_UNITS
+    units = compute_units(profile)
     # Wider accumulators and 32-bit integer products take more registers than 8x8 outputs leave.
     tiles = [LARGE, HIGH, BROAD, MEDIUM, SMALL] if accumulator is torch.float32 else [SMALL]
     if n <= TALL.block_n:
@@ -150,7 +110,7 @@ def choose_config(
         if parts == 1 or k >= parts * _SHORTEST_PART
     ]
     config = min(candidates, key=lambda c: _seconds(c, units, batch, m, n, k))
-    assert config.shared_bytes(accumulator.itemsize) <= _SHARED_MEMORY
+    assert config.shared_bytes(accumulator.itemsize) <= SHARED_MEMORY
     return config
 
 
@@ -188,4 +148,4 @@ def _panel(profile: Any, multiplications: int) -> PanelConfig:
     """
     subgroup = profile.subgroup_size
     rows, columns = (8, 2) if multiplications <= 64**3 else (16, 4)
-    return PanelConfig(rows, columns, min(8, subgroup), subgroup)
+    return PanelConfig(rows, columns, subgroup, min(8, subgroup))
