@@ -14,8 +14,10 @@ KERNELS_ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH_STAMP := $(VENV)/.torch-$(TORCH_VERSION)
-BUILD_STAMP := $(VENV)/.torchvk-built
 NATIVE_SOURCES := $(shell find runtime -type f 2>/dev/null)
+# The installed package finds its modules by a list made when it was installed, so the stamp names that list.
+PACKAGE_FILES := $(sort $(shell find torchvk_compile codegen_templates -type f ! -name '*.pyc' ! -name '*.so'))
+BUILD_STAMP := $(VENV)/.torchvk-built-$(firstword $(shell echo '$(PACKAGE_FILES)' | cksum))
 CPP_SOURCES := $(filter %.cpp %.hpp %.h,$(NATIVE_SOURCES))
 
 .DEFAULT_GOAL := help
@@ -71,6 +73,7 @@ $(BUILD_STAMP): $(TORCH_STAMP) pyproject.toml $(NATIVE_SOURCES)
 	@echo "Building torchvk_compile into $(VENV)"
 	@$(PIP) install -q scikit-build-core nanobind cmake ninja
 	@$(PIP) install -q --no-build-isolation -e '.[test,bench,lint]'
+	@rm -f $(VENV)/.torchvk-built*
 	@touch $@
 
 clean: ## remove the virtual environment and all build products

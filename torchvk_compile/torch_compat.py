@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import operator
 import os
+import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -299,8 +300,11 @@ class DynamoWatch:
 class AnnotationRecorder:
     """Records `torch.profiler.record_function` of all threads, and nothing else, which costs other code nothing.
 
-    Torch has one profiler at a time. Where the user's own is at work, nothing is recorded.
+    Torch has one profiler at a time. Where the user's own or another recorder is at work, on whichever thread,
+    nothing is recorded.
     """
+
+    _one_at_a_time = threading.Lock()
 
     def __init__(self) -> None:
         self._recording = False
@@ -309,8 +313,11 @@ class AnnotationRecorder:
         """Begin, unless another profiler is at work."""
         from torch._C import _profiler
 
+        if not self._one_at_a_time.acquire(blocking=False):
+            return
         _autograd: Any = torch._C._autograd
         if _autograd._profiler_enabled():
+            self._one_at_a_time.release()
             return
         settings = _profiler.ProfilerConfig(
             _profiler.ProfilerState.KINETO,
@@ -334,9 +341,13 @@ class AnnotationRecorder:
         from torch._C import _autograd
 
         self._recording = False
+        try:
+            events = _autograd._disable_profiler().events()
+        finally:
+            self._one_at_a_time.release()
         return [
             (event.name(), event.start_ns(), event.end_ns(), event.start_thread_id())
-            for event in _autograd._disable_profiler().events()
+            for event in events
         ]
 
 

@@ -109,10 +109,10 @@ class Recorder:
         spans.watchers.remove(self)
         self._dynamo.stop()
         annotations = self._annotations.stop() if self._annotations is not None else []
-        self.recording.end_ns = time.perf_counter_ns()
         with _switch:
             for index in list(_timed):
                 _collect(index)
+            self.recording.end_ns = time.perf_counter_ns()  # the devices are done
             _active.remove(self)
             if not _active:
                 _stop_timestamps()

@@ -26,8 +26,10 @@ class Profile:
     """Everything that took time inside a ``with torchvk_compile.profile() as p:`` block.
 
     Covers all devices and threads of the process. Entering and leaving wait for the devices. Blocks may be
-    nested and may overlap on several threads: each sees all that happens meanwhile. After an exception the
-    profile holds what happened before it. A `Profile` may be entered again; it then forgets the block before.
+    nested and may overlap on several threads: each sees all that happens meanwhile, but the names of
+    ``record_function`` blocks go to the one that began first, since torch has one profiler at a time. After
+    an exception the profile holds what happened before it. A `Profile` may be entered again; it then forgets
+    the block before.
     """
 
     def __init__(self) -> None:
