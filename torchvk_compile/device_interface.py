@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch._dynamo.device_interface import DeviceInterface
 
-_ASSUMED_COMPUTE_UNITS = 16
+_ASSUMED_COMPUTE_UNITS = 32
 """Used where the driver does not tell (software rasterisers): enough to split large reductions."""
 
 

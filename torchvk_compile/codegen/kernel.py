@@ -387,14 +387,20 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         )
 
     def _reduces_inner_dimension(self, indices: Sequence[sympy.Expr]) -> bool:
-        """Whether more accesses are consecutive along the reduction than along the rows."""
+        """Whether more accesses are consecutive along the reduction than along the rows.
+
+        Accesses that are the same for all rows stay in the cache; they decide only where there are no others.
+        """
         row, column = self._row_tree().index_sym(), self._reduction_tree().index_sym()
-        inner = outer = 0
+        whole, shared = [0, 0], [0, 0]
         for index in indices:
             strides = self.get_strides_of_load(self.simplify_indexing(index))
             along_row, along_column = strides.get(row, 0), strides.get(column, 0)
-            inner += along_column == 1
-            outer += along_row == 1 and along_column not in (0, 1)
+            if along_column != 0:
+                votes = shared if along_row == 0 else whole
+                votes[0] += along_column == 1
+                votes[1] += along_row == 1 and along_column != 1
+        inner, outer = whole if any(whole) else shared
         return inner >= outer
 
     # Assembly ----------------------------------------------------------------------------------------------

@@ -16,6 +16,19 @@ GRID_ROW = 65535
 """Longest row of workgroups: every Vulkan device takes this many in x (limit maxComputeWorkGroupCount)."""
 
 
+ASSUMED_COMPUTE_UNITS = 32
+"""Of a device that does not say."""
+
+_GROUPS_PER_UNIT = 4
+"""Workgroups a compute unit should have to choose from while others wait for memory."""
+
+_NARROWEST = 32
+"""Neighbouring rows a workgroup reads at least: 128 bytes of float32, a cache line of RDNA."""
+
+_SHORT = 8
+"""Elements of a column that one invocation adds before sharing it pays."""
+
+
 @dataclasses.dataclass(frozen=True)
 class WorkgroupLayout:
     """Invocations of one workgroup.
@@ -61,6 +74,10 @@ def reduction_layout(
     if not inner:
         side = min(WORKGROUP_SIZE, _power_of_two(rows))
         columns = min(WORKGROUP_SIZE // side, _power_of_two(length))
+        # Few workgroups with long columns: narrower ones, each column shared by more invocations.
+        enough = _GROUPS_PER_UNIT * (profile.compute_units or ASSUMED_COMPUTE_UNITS)
+        while side > _NARROWEST and rows < side * enough and length > _SHORT * columns:
+            side, columns = side // 2, columns * 2
         return WorkgroupLayout(side, columns, 1, 1, inner=False, persistent=False)
     subgroup = reduction_subgroup(profile)
     persistent = static_length and length <= max(subgroup, 32)
