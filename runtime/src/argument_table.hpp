@@ -34,7 +34,7 @@ AddressExpression address_of(const PlanSpec& plan, const BufferReference& buffer
 
 class ArgumentTable {
   public:
-    // `alignment` is the device's alignment of dynamic uniform offsets.
+    // `alignment` is the device's alignment of uniform buffer offsets.
     ArgumentTable(const PlanSpec& plan, uint32_t alignment);
 
     // Bytes to allocate: all slices, and room for the descriptor's range behind the last one.
@@ -43,6 +43,7 @@ class ArgumentTable {
     uint32_t range() const { return range_; }
     // Offset of a step's slice; for fills, of the pattern stored twice.
     uint32_t slice(size_t step) const { return slices_[step]; }
+    std::span<const uint32_t> slices() const { return slices_; }
 
     // Writes everything that does not depend on a run.
     void write_constants(std::byte* table) const;

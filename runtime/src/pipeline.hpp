@@ -1,7 +1,8 @@
 // Compute pipelines.
 // In: SPIR-V and entry points. Out: pipelines that share one layout: set 0, binding 0 is a uniform
-// buffer with a dynamic offset, the kernel's slice of the argument table.
-// Forbidden: any other binding; tensors are reached through device addresses.
+// buffer, the kernel's slice of an argument table. Its offset is not dynamic: Mesa's software
+// device makes a descriptor set of its own, with memory to map and unmap, for every dynamic offset
+// bound. Forbidden: any other binding; tensors are reached through device addresses.
 #pragma once
 
 #include <cstdint>

@@ -9,8 +9,11 @@
 namespace torchvk {
 namespace {
 
-// Enough to keep the GPU fed while the host prepares the next run.
+// Recordings of a plan: enough to keep the GPU fed while the host prepares the next run. A long
+// plan needs fewer, and every step of every recording holds a descriptor set.
 constexpr size_t most_recordings = 8;
+constexpr size_t fewest_recordings = 2;
+constexpr size_t most_recorded_steps = 2048;
 
 uint64_t byte_count(const Scalar& scalar, std::span<const int64_t> values) {
     const int64_t bytes = scalar.resolve(values);
@@ -33,7 +36,9 @@ CompiledPlan::CompiledPlan(const PlanContext& context, PlanSpec spec)
     : context_(context),
       spec_(validated(std::move(spec))),
       table_(spec_, context.device.profile.uniform_offset_alignment),
-      pipelines_(context.pipelines.create(spec_)) {
+      pipelines_(context.pipelines.create(spec_)),
+      recording_limit_(std::clamp(most_recorded_steps / std::max<size_t>(spec_.steps.size(), 1),
+                                  fewest_recordings, most_recordings)) {
     if (table_.range() > context.device.profile.max_uniform_bytes) {
         throw VulkanError("plan '" + spec_.name + "': a kernel has " +
                           std::to_string(table_.range()) +
@@ -178,7 +183,7 @@ Recording& CompiledPlan::take_recording(const std::vector<uint64_t>& key, bool p
         read_timestamps(*match);
         return *match;
     }
-    if (recordings_.size() < most_recordings) return add_recording();
+    if (recordings_.size() < recording_limit_) return add_recording();
     Recording& chosen =
         match != nullptr && !context_.stream.finished(oldest->value) ? *match : *oldest;
     context_.stream.wait(chosen.value);
@@ -189,8 +194,8 @@ Recording& CompiledPlan::take_recording(const std::vector<uint64_t>& key, bool p
 Recording& CompiledPlan::add_recording() {
     Block table = context_.tables.allocate(std::max<uint64_t>(table_.bytes(), 1));
     table_.write_constants(table.host());
-    recordings_.push_back(
-        std::make_unique<Recording>(context_.recordings, std::move(table), table_.range()));
+    recordings_.push_back(std::make_unique<Recording>(context_.recordings, std::move(table),
+                                                      table_.slices(), table_.range()));
     return *recordings_.back();
 }
 
@@ -237,11 +242,9 @@ void CompiledPlan::record_dispatch(const Recording& recording, size_t index,
     const VkCommandBuffer commands = recording.commands();
     const uint32_t kernel = spec_.steps[index].kernel;
     device.vk.vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipelines_[kernel].get());
-    if (recording.set() != VK_NULL_HANDLE) {
-        const VkDescriptorSet set = recording.set();
-        const uint32_t offset = table_.slice(index);
+    if (const VkDescriptorSet set = recording.set(index); set != VK_NULL_HANDLE) {
         device.vk.vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE,
-                                          context_.pipelines.layout(), 0, 1, &set, 1, &offset);
+                                          context_.pipelines.layout(), 0, 1, &set, 0, nullptr);
     }
     device.vk.vkCmdDispatch(commands, groups[0], groups[1], groups[2]);
 }

@@ -95,6 +95,7 @@ class CompiledPlan {
     PlanSpec spec_;
     ArgumentTable table_;
     std::vector<OwnedPipeline> pipelines_;
+    const size_t recording_limit_;
     bool uses_errors_ = false;
     size_t dispatch_count_ = 0;
     size_t barrier_count_ = 0;

@@ -43,8 +43,20 @@ void RecordingPool::free_commands(const std::vector<VkCommandBuffer>& commands) 
                                     static_cast<uint32_t>(commands.size()), commands.data());
 }
 
-RecordingPool::Set RecordingPool::allocate_set() {
+RecordingPool::Set RecordingPool::allocate_set(VkBuffer buffer, uint64_t offset, uint32_t range) {
     const std::lock_guard lock(set_mutex_);
+    const Set set = allocate_set();
+    const VkDescriptorBufferInfo shown{buffer, offset, range};
+    VkWriteDescriptorSet write{VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET};
+    write.dstSet = set.handle;
+    write.descriptorCount = 1;
+    write.descriptorType = VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER;
+    write.pBufferInfo = &shown;
+    device_.vk.vkUpdateDescriptorSets(device_.handle, 1, &write, 0, nullptr);
+    return set;
+}
+
+RecordingPool::Set RecordingPool::allocate_set() {
     VkDescriptorSetAllocateInfo info{VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO};
     info.descriptorSetCount = 1;
     info.pSetLayouts = &set_layout_;
@@ -58,7 +70,7 @@ RecordingPool::Set RecordingPool::allocate_set() {
             check(result, "vkAllocateDescriptorSets(");
         }
     }
-    const VkDescriptorPoolSize size{VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER_DYNAMIC, sets_per_pool};
+    const VkDescriptorPoolSize size{VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER, sets_per_pool};
     VkDescriptorPoolCreateInfo pool_info{VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO};
     pool_info.flags = VK_DESCRIPTOR_POOL_CREATE_FREE_DESCRIPTOR_SET_BIT;
     pool_info.maxSets = sets_per_pool;
@@ -78,18 +90,14 @@ void RecordingPool::free_set(const Set& set) {
     device_.vk.vkFreeDescriptorSets(device_.handle, set.pool, 1, &set.handle);
 }
 
-Recording::Recording(RecordingPool& pool, Block table, uint32_t range)
+Recording::Recording(RecordingPool& pool, Block table, std::span<const uint32_t> slices,
+                     uint32_t range)
     : pool_(pool), table_(std::move(table)) {
-    const LogicalDevice& device = pool.device();
-    if (range == 0 || device.profile.null_hardware) return;
-    set_ = pool.allocate_set();
-    const VkDescriptorBufferInfo buffer{table_.buffer(), table_.buffer_offset(), range};
-    VkWriteDescriptorSet write{VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET};
-    write.dstSet = set_.handle;
-    write.descriptorCount = 1;
-    write.descriptorType = VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER_DYNAMIC;
-    write.pBufferInfo = &buffer;
-    device.vk.vkUpdateDescriptorSets(device.handle, 1, &write, 0, nullptr);
+    if (range == 0 || pool.device().profile.null_hardware) return;
+    sets_.reserve(slices.size());
+    for (const uint32_t slice : slices) {
+        sets_.push_back(pool.allocate_set(table_.buffer(), table_.buffer_offset() + slice, range));
+    }
 }
 
 Recording::~Recording() {
@@ -98,7 +106,8 @@ Recording::~Recording() {
         const std::lock_guard lock(pool_.recording_mutex());
         pool_.free_commands(batches_);
     }
-    if (set_.handle != VK_NULL_HANDLE) pool_.free_set(set_);
+    for (const RecordingPool::Set& set : sets_)
+        pool_.free_set(set);
 }
 
 void Recording::begin(bool profiled, size_t most_steps) {

@@ -1,5 +1,5 @@
 // Recorded command buffers of plans, and the pools they come from.
-// In: a table block and a layout. Out: one command buffer, descriptor set and table that belong
+// In: a table block and a layout. Out: a command buffer, descriptor sets and a table that belong
 // together and are replayed together.
 // Forbidden: touching a recording that the GPU may still execute; plans look at `value` first.
 #pragma once
@@ -32,10 +32,13 @@ class RecordingPool {
         VkDescriptorSet handle = VK_NULL_HANDLE;
         VkDescriptorPool pool = VK_NULL_HANDLE;
     };
-    Set allocate_set();
+    // A set that shows `range` bytes of `buffer` from `offset` on.
+    Set allocate_set(VkBuffer buffer, uint64_t offset, uint32_t range);
     void free_set(const Set& set);
 
   private:
+    Set allocate_set();
+
     const LogicalDevice& device_;
     const VkDescriptorSetLayout set_layout_;
     std::mutex recording_mutex_;
@@ -46,13 +49,16 @@ class RecordingPool {
 
 class Recording {
   public:
-    // `range` bytes of `table` are shown to a kernel at a time; 0 when no kernel has arguments.
-    Recording(RecordingPool& pool, Block table, uint32_t range);
+    // Step i is shown `range` bytes of `table` from `slices[i]` on; 0 when no kernel has arguments.
+    Recording(RecordingPool& pool, Block table, std::span<const uint32_t> slices, uint32_t range);
     ~Recording();
     Recording(const Recording&) = delete;
     Recording& operator=(const Recording&) = delete;
 
-    VkDescriptorSet set() const { return set_.handle; }
+    // The arguments of a step; null when no kernel has any.
+    VkDescriptorSet set(size_t step) const {
+        return sets_.empty() ? VK_NULL_HANDLE : sets_[step].handle;
+    }
     const Block& table() const { return table_; }
 
     // Recording: begin(), then per step barrier() if needed, commands in commands(), step_done();
@@ -82,7 +88,7 @@ class Recording {
 
     RecordingPool& pool_;
     const Block table_;
-    RecordingPool::Set set_;
+    std::vector<RecordingPool::Set> sets_;  // one per step
     std::vector<VkCommandBuffer> batches_;
     size_t batch_ = 0;
     size_t steps_in_batch_ = 0;
