@@ -6,21 +6,15 @@ differs. Forbidden: rounding differences away, except by the tolerance given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from .tolerances import Tolerance, default
 
-Exact = Callable[[int], Any]
-"""Computes the expected results again, in float64: draw 0 from the arguments, the others from
-arguments that are off by half a unit in their last place (see `precision.widened`)."""
-
-_DRAWS = 4
-_STABLE = 8.0
-"""A stable method's error, in errors that rounding the arguments makes already; a row that is summed element by
-element loses that much. For float32 only: narrower numbers are computed in float32 and rounded once."""
+Exact = Callable[[], Any]
+"""Computes the expected results again, in float64."""
 
 
 class Mismatch(AssertionError):
@@ -34,9 +28,8 @@ def compare(actual: Any, expected: Any, allowed: Tolerance, exact: Exact | None 
         actual: from vk; moved to the CPU here.
         expected: from CPU eager.
         allowed: what the entry allows beyond torch's tolerance for each tensor's dtype.
-        exact: the same computation in float64. A floating element also is right when it is within
-            the tolerance of that result, or no further from it than CPU eager is. Where the arguments'
-            rounding alone moves that result, it may be off by `_STABLE` times as much.
+        exact: the same computation in float64. A floating element also is right when it is no further
+            from that result than CPU eager's element is.
 
     Returns:
         Whether `exact` was needed.
@@ -48,22 +41,14 @@ def compare(actual: Any, expected: Any, allowed: Tolerance, exact: Exact | None 
         _compare(actual, expected, allowed, None, "result")
         return False
     except Mismatch:
-        precise = exact(0) if exact is not None else None
-        if exact is None or precise is None:
+        precise = exact() if exact is not None else None
+        if precise is None:
             raise
-    try:
-        _compare(actual, expected, allowed, [precise], "result")
-    except Mismatch:
-        moved = [exact(draw) for draw in range(1, _DRAWS + 1)]
-        if any(result is None for result in moved):
-            raise
-        _compare(actual, expected, allowed, [precise, *moved], "result")
+    _compare(actual, expected, allowed, precise, "result")
     return True
 
 
-def _compare(
-    actual: Any, expected: Any, allowed: Tolerance, exact: Sequence[Any] | None, path: str
-) -> None:
+def _compare(actual: Any, expected: Any, allowed: Tolerance, exact: Any, path: str) -> None:
     if isinstance(expected, torch.Tensor):
         _compare_tensors(actual, expected, allowed, exact, path)
     elif isinstance(expected, (list, tuple)):
@@ -83,9 +68,9 @@ def _compare(
         raise Mismatch(f"{path}: {actual!r}, expected {expected!r}")
 
 
-def _item(values: Sequence[Any] | None, key: Any) -> Sequence[Any] | None:
+def _item(values: Any, key: Any) -> Any:
     try:
-        return None if values is None else [value[key] for value in values]
+        return None if values is None else values[key]
     except (IndexError, KeyError, TypeError):
         return None
 
@@ -94,7 +79,7 @@ def _compare_tensors(
     actual: Any,
     expected: torch.Tensor,
     allowed: Tolerance,
-    exact: Sequence[Any] | None,
+    exact: Any,
     path: str,
 ) -> None:
     if not isinstance(actual, torch.Tensor):
@@ -106,11 +91,9 @@ def _compare_tensors(
     tolerance = default(expected.dtype).at_least(allowed.rtol, allowed.atol)
     if not (expected.is_floating_point() or expected.is_complex()):
         tolerance = Tolerance(0.0, 0.0)
-    reference = exact
-    if exact is not None and any(
-        not isinstance(result, torch.Tensor) or result.shape != expected.shape for result in exact
-    ):
-        reference = None
+    reference = None
+    if isinstance(exact, torch.Tensor) and exact.shape == expected.shape:
+        reference = _dense(exact)
     _compare_values(_dense(actual), _dense(expected), tolerance, reference, path)
 
 
@@ -123,16 +106,12 @@ def _compare_values(
     actual: torch.Tensor,
     expected: torch.Tensor,
     tolerance: Tolerance,
-    exact: Sequence[torch.Tensor] | None,
+    exact: torch.Tensor | None,
     path: str,
 ) -> None:
     right = _close(actual, expected, tolerance)
     if exact is not None and not bool(right.all()):
-        wide = [_wide(_dense(result)) for result in exact]
-        right |= _close(actual, _dense(exact[0]).to(expected.dtype), tolerance)
-        right |= (_wide(actual) - wide[0]).abs() <= (_wide(expected) - wide[0]).abs()
-        if expected.dtype is torch.float32 and len(exact) > 1:
-            right |= _stable(actual, wide, tolerance)
+        right |= (_wide(actual) - _wide(exact)).abs() <= (_wide(expected) - _wide(exact)).abs()
     if bool(right.all()):
         return
     wrong = ~right
@@ -143,7 +122,7 @@ def _compare_values(
         f"{path} {tuple(expected.shape)} {str(expected.dtype).removeprefix('torch.')}: "
         f"{int(wrong.sum())} of {wrong.numel()} elements differ, by {largest:.4g} at most; "
         f"at {place} {actual[place].item()!r}, expected {expected[place].item()!r}"
-        + (f" (in float64 {exact[0][place].item()!r})" if exact is not None else "")
+        + (f" (in float64 {exact[place].item()!r})" if exact is not None else "")
     )
 
 
@@ -153,15 +132,6 @@ def _close(actual: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -
     return torch.isclose(
         _wide(actual), _wide(expected), rtol=tolerance.rtol, atol=tolerance.atol, equal_nan=True
     )
-
-
-def _stable(
-    actual: torch.Tensor, exact: Sequence[torch.Tensor], tolerance: Tolerance
-) -> torch.Tensor:
-    """Where `actual` is as near to the first of `exact` as arguments that are rounded allow."""
-    spread = torch.stack([(moved - exact[0]).abs() for moved in exact[1:]]).amax(0)
-    allowed = tolerance.atol + tolerance.rtol * exact[0].abs() + _STABLE * spread
-    return (_wide(actual) - exact[0]).abs() <= allowed
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:

@@ -95,9 +95,9 @@ class _ModuleTrial:
                 *place(arguments, DEVICE)
             )
 
-            def exact(draw: int) -> Any:
+            def exact() -> Any:
                 own = copy.deepcopy(wide).double()
-                return _result(own, _call(own, *widened(arguments, draw)))
+                return _result(own, _call(own, *widened(arguments)))
 
             self._compare(
                 _result(mine, actual), _result(theirs, expected), direction, attempt(exact)
@@ -127,8 +127,8 @@ class _ModuleTrial:
             results, [my_inputs, list(mine.parameters())], on_device_of(results, cotangents)
         )
 
-        def exact(draw: int) -> Any:
-            wide_inputs = widened(arguments, draw)
+        def exact() -> Any:
+            wide_inputs = widened(arguments)
             own = copy.deepcopy(wide).double()
             again = differentiable_in(_call(own, *wide_inputs))
             wide_cotangents = [c.to(o.dtype) for c, o in zip(cotangents, again, strict=True)]

@@ -67,7 +67,7 @@ def _run_sample(case: Case, info: Any, kwargs: dict[str, Any], direction: Direct
         return False
     actual = _after_steps(info, kwargs, DEVICE, case.mode, torch.float32)
 
-    def exact(draw: int) -> Any:
+    def exact() -> Any:
         return _after_steps(info, kwargs, _CPU, "eager", torch.float64)
 
     direction.exact += compare(actual, expected, Tolerance(0.0, 0.0), exact)

@@ -15,26 +15,16 @@ from .placement import map_tensors, place, tensors_in
 _NARROW = {torch.float16, torch.bfloat16, torch.float32, torch.complex64, torch.complex32}
 
 
-def widened(arguments: Any, draw: int = 0) -> Any:
+def widened(arguments: Any) -> Any:
     """A CPU copy of `arguments` with float64 (complex128) instead of narrower floating dtypes, also
-    where a dtype is an argument; None when there is nothing to widen.
-
-    Args:
-        arguments: nested values.
-        draw: 0 for the values as they are; else the number of a draw that moves each of them up or
-            down by half a unit in the last place of its own dtype.
-    """
+    where a dtype is an argument; None when there is nothing to widen."""
     if not any(tensor.dtype in _NARROW for tensor in tensors_in(arguments)):
         return None
-    generator = torch.Generator().manual_seed(draw)
 
     def widen(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.dtype not in _NARROW or tensor.layout != torch.strided:
             return tensor
         wide = tensor.detach().to(torch.complex128 if tensor.is_complex() else torch.float64)
-        if draw:
-            signs = torch.randint(0, 2, wide.shape, generator=generator) * 2 - 1
-            wide = wide * (1 + signs * (torch.finfo(tensor.dtype).eps / 2))
         return wide.requires_grad_(tensor.requires_grad)
 
     return _widen_dtypes(map_tensors(place(arguments, torch.device("cpu")), widen))
