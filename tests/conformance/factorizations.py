@@ -12,9 +12,8 @@ from typing import Any
 import torch
 
 from .comparison import Mismatch, compare
-from .tolerances import Tolerance, default
+from .tolerances import NOTHING_MORE, default
 
-_DEFAULT = Tolerance(0.0, 0.0)
 _AS_NEAR = 1.01
 """Truncated products of other draws differ by less, since subspace iteration is near the optimum."""
 
@@ -51,7 +50,7 @@ def _require_orthonormal(what: str, mine: torch.Tensor, theirs: torch.Tensor) ->
 
 def check_svd(call: Any, expected: Any, actual: Any) -> None:
     """U and V have orthonormal columns, S is torch's, U S Vᴴ is the matrix."""
-    compare(actual[1], expected[1], _DEFAULT)
+    compare(actual[1], expected[1], NOTHING_MORE)
     transposed = call.name == "linalg_svd"
     matrix = _matrix(call)
 
@@ -105,7 +104,7 @@ def _low_rank_target(call: Any) -> torch.Tensor:
 
 def check_eigh(call: Any, expected: Any, actual: Any) -> None:
     """The eigenvalues are torch's, the vectors orthonormal, A V = V diag(L)."""
-    compare(actual[0], expected[0], _DEFAULT)
+    compare(actual[0], expected[0], NOTHING_MORE)
     _require_orthonormal("V", actual[1], expected[1])
     _require_equal(
         "V L Vᴴ",

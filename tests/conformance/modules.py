@@ -141,7 +141,7 @@ class _ModuleTrial:
         self, actual: Any, expected: Any, direction: Direction, exact: Callable[[], Any]
     ) -> None:
         try:
-            direction.exact += compare(actual, expected, self.allowed, exact)
+            direction.passed_by(compare(actual, expected, self.allowed, exact))
         except Mismatch:
             if self.case.name not in _DRAWING:
                 raise

@@ -101,7 +101,7 @@ class _OperatorTrial:
             return None if wide is None else self._call(*wide)
 
         try:
-            direction.exact += compare(actual, expected, self.allowed, attempt(exact))
+            direction.passed_by(compare(actual, expected, self.allowed, attempt(exact)))
         except Mismatch:
             call = free_choice.Call(self.case.name, *place(arguments, _CPU))
             check = free_choice.check_for(call)
@@ -148,7 +148,7 @@ class _OperatorTrial:
             return gradients_of(again, wide, wide_cotangents)
 
         try:
-            direction.exact += compare(actual, expected, self.allowed, attempt(exact))
+            direction.passed_by(compare(actual, expected, self.allowed, attempt(exact)))
         except Mismatch:
             call = free_choice.Call(self.case.name, *place(arguments, _CPU))
             if not free_choice.check_gradients(call, results, cotangents, actual, expected):

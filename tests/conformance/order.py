@@ -11,9 +11,7 @@ from typing import Any
 import torch
 
 from .comparison import Mismatch, compare
-from .tolerances import Tolerance, default
-
-_EQUAL = Tolerance(0.0, 0.0)
+from .tolerances import NOTHING_MORE, default
 
 
 def _argument(call: Any, name: str, position: int, default: Any) -> Any:
@@ -41,10 +39,10 @@ def check_sort(call: Any, expected: Any, actual: Any) -> None:
     """``sort``: the values are torch's, each index points to its value, none appears twice."""
     if _argument(call, "stable", 9, False):
         raise Mismatch("a stable sort leaves no choice")
-    compare(actual[0], expected[0], _EQUAL)
+    compare(actual[0], expected[0], NOTHING_MORE)
     dim = _sorted_dim(call)
     ordered = expected[0].reshape(_row_shape(expected[0]))
-    compare(_at(call.input, actual[1].cpu(), dim), ordered, _EQUAL)
+    compare(_at(call.input, actual[1].cpu(), dim), ordered, NOTHING_MORE)
     _require_distinct(actual[1].cpu(), dim)
 
 
@@ -54,11 +52,11 @@ def check_topk(call: Any, expected: Any, actual: Any) -> None:
     ordered = _argument(call, "sorted", 3, True)
     values, indices = actual[0].cpu(), actual[1].cpu()
     theirs = expected[0]
-    compare(_at(call.input, indices, dim), values.reshape(_row_shape(values)), _EQUAL)
+    compare(_at(call.input, indices, dim), values.reshape(_row_shape(values)), NOTHING_MORE)
     _require_distinct(indices, dim)
     if not ordered and values.dim():
         values, theirs = values.sort(dim).values, theirs.sort(dim).values
-    compare(values, theirs, _EQUAL)
+    compare(values, theirs, NOTHING_MORE)
 
 
 def check_argsort(call: Any, expected: Any, actual: Any) -> None:
@@ -67,20 +65,20 @@ def check_argsort(call: Any, expected: Any, actual: Any) -> None:
         raise Mismatch("a stable sort leaves no choice")
     dim = _sorted_dim(call)
     mine = _at(call.input, actual.cpu(), dim)
-    compare(mine, _at(call.input, expected, dim), _EQUAL)
+    compare(mine, _at(call.input, expected, dim), NOTHING_MORE)
     _require_distinct(actual.cpu(), dim)
 
 
 def check_selected(call: Any, expected: Any, actual: Any) -> None:
     """``kthvalue``, ``median``, ``mode``: torch's value, and an index where it stands."""
-    compare(actual[0], expected[0], _EQUAL)
-    compare(actual[1].shape, expected[1].shape, _EQUAL)
+    compare(actual[0], expected[0], NOTHING_MORE)
+    compare(actual[1].shape, expected[1].shape, NOTHING_MORE)
     position = 1 if call.name == "kthvalue" else 0
     dim = _argument(call, "dim", position, -1)
     keepdim = actual[1].dim() == call.input.dim()
     indices = actual[1].cpu() if keepdim else actual[1].cpu().unsqueeze(dim)
     values = expected[0] if keepdim else expected[0].unsqueeze(dim)
-    compare(_at(call.input, indices, dim), values.reshape(_row_shape(values)), _EQUAL)
+    compare(_at(call.input, indices, dim), values.reshape(_row_shape(values)), NOTHING_MORE)
 
 
 def check_tied_gradients(call: Any, expected: Any, actual: Any) -> None:

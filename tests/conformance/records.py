@@ -13,6 +13,7 @@ from enum import Enum
 from pathlib import Path
 
 from .cases import Case
+from .comparison import Measure
 
 
 class Verdict(str, Enum):
@@ -35,7 +36,8 @@ class Direction:
     Attributes:
         verdict: the worst of the samples' verdicts.
         counts: number of samples by verdict.
-        exact: samples that agree with CPU eager only when that computes in float64.
+        exact: samples with elements beyond the tolerance that are as near to float64 as CPU eager's.
+        elsewhere: samples that need the tolerance the entry names for other tests on CUDA.
         free: samples whose result is one of several right ones.
         detail: of the first sample with the worst verdict: which, and what happened.
     """
@@ -43,8 +45,14 @@ class Direction:
     verdict: Verdict = Verdict.PASS
     counts: dict[str, int] = field(default_factory=dict)
     exact: int = 0
+    elsewhere: int = 0
     free: int = 0
     detail: str = ""
+
+    def passed_by(self, measure: Measure) -> None:
+        """Count a sample that another measure than the usual tolerance finds right."""
+        if measure is not Measure.USUAL:
+            setattr(self, measure.value, getattr(self, measure.value) + 1)
 
     def add(self, verdict: Verdict, detail: str = "") -> None:
         self.counts[verdict.value] = self.counts.get(verdict.value, 0) + 1

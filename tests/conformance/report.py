@@ -90,6 +90,8 @@ def _table_lines(results: Sequence[Result], device: str) -> list[str]:
         "",
         f"`{summary_line(results)}`",
         "",
+        _measures(results),
+        "",
         "| | " + " | ".join(verdict.value for verdict in Verdict) + " |",
         "|---|" + "---:|" * len(Verdict),
     ]
@@ -116,6 +118,22 @@ def _extent(results: Sequence[Result]) -> str:
     revisions = Counter(result.revision or "an unknown revision" for result in results)
     made = ", ".join(f"{count} with {name}" for name, count in revisions.most_common())
     return f"{len(results)} of {len(whole)} cases of these dtypes and modes ({made})"
+
+
+def _measures(results: Sequence[Result]) -> str:
+    """By what the samples that exceed the usual tolerance are right."""
+    directions = [direction for result in results for _, direction in result.directions()]
+    elsewhere = sorted(
+        {r.case.name for r in results for _, direction in r.directions() if direction.elsewhere}
+    )
+    names = f" ({', '.join(elsewhere)})" if elsewhere else ""
+    return (
+        f"Of {sum(sum(d.counts.values()) for d in directions)} samples, {sum(d.exact for d in directions)} have "
+        "elements beyond torch's tolerance that are as near to the result in float64 as CPU eager's; "
+        f"{sum(d.elsewhere for d in directions)} need the tolerance that their entry names for other tests on "
+        f"CUDA{names}; {sum(d.free for d in directions)} are one of several right results, and were checked by what "
+        "defines them."
+    )
 
 
 def _rows(results: Sequence[Result]) -> list[str]:

@@ -13,14 +13,13 @@ import pytest
 import torch
 
 from . import draws, factorizations, order, report
-from .cases import Case, Selection, select
-from .comparison import Mismatch, compare
+from .cases import Case, Selection, entries, select
+from .comparison import Measure, Mismatch, compare
 from .free_choice import Call
 from .placement import place
 from .records import Direction, Result, ResultFile, Verdict
-from .tolerances import Tolerance
+from .tolerances import NOTHING_MORE, Allowed, Tolerance, overrides
 
-_NOTHING_MORE = Tolerance(0.0, 0.0)
 _CASE = Case("op", "add", "float32", "eager")
 
 
@@ -41,27 +40,45 @@ def _matrix(*shape: int) -> torch.Tensor:
 )
 def test_other_results_are_wrong(actual: Any) -> None:
     with pytest.raises(Mismatch):
-        compare(actual, torch.tensor([1.0, 2.0]), _NOTHING_MORE)
+        compare(actual, torch.tensor([1.0, 2.0]), NOTHING_MORE)
 
 
 def test_rounding_is_right() -> None:
-    compare(torch.tensor([1.0 + 1e-6]), torch.tensor([1.0]), _NOTHING_MORE)
+    compare(torch.tensor([1.0 + 1e-6]), torch.tensor([1.0]), NOTHING_MORE)
 
 
-def test_an_element_may_be_as_near_to_the_exact_one_as_the_expected_is() -> None:
+def test_elements_may_be_as_far_from_the_exact_ones_as_the_expected_ones_are() -> None:
     expected = torch.tensor([1.0, 2.0], dtype=torch.float16)
-    exact = torch.tensor([7.0, 2.05], dtype=torch.float64)
-    for second in (2.05, 2.1):
-        actual = torch.tensor([1.0, second], dtype=torch.float16)
-        assert compare(actual, expected, _NOTHING_MORE, lambda: exact)
-    for wrong in ([1.0, 2.11], [0.9, 2.05]):
+    exact = torch.tensor([1.0, 2.05], dtype=torch.float64)
+    for near in ([1.0, 2.05], [1.0, 2.0996], [1.02, 2.05]):
+        actual = torch.tensor(near, dtype=torch.float16)
+        assert compare(actual, expected, NOTHING_MORE, lambda: exact) is Measure.EXACT
+    # The second expected element is off by 0.05, 24 units of its tolerance; a unit of the first is 0.001.
+    for wrong in ([1.0, 2.11], [1.03, 2.05], [float("nan"), 2.05]):
         with pytest.raises(Mismatch):
-            compare(torch.tensor(wrong).half(), expected, _NOTHING_MORE, lambda: exact)
+            compare(torch.tensor(wrong).half(), expected, NOTHING_MORE, lambda: exact)
+
+
+def test_a_tolerance_of_other_tests_is_the_last_measure() -> None:
+    expected, actual = torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.001])
+    allowed = Allowed(NOTHING_MORE.usual, Tolerance(0.0, 0.01))
+    assert compare(actual, expected, allowed) is Measure.ELSEWHERE
+    assert compare(expected, expected, allowed) is Measure.USUAL
+    with pytest.raises(Mismatch):
+        compare(actual + 0.1, expected, allowed)
+
+
+def test_tolerances_are_those_the_database_names_for_cuda() -> None:
+    info = entries("op")["nn_functional_conv_transpose3d"]
+    narrow, half = overrides(info, torch.float32), overrides(info, torch.float16)
+    assert narrow.usual == NOTHING_MORE.usual
+    assert 0 < narrow.elsewhere.atol <= 1e-4
+    assert half.usual.rtol > 0
 
 
 def test_integers_are_compared_exactly() -> None:
     with pytest.raises(Mismatch):
-        compare(torch.tensor([10**6 + 1]), torch.tensor([10**6]), _NOTHING_MORE)
+        compare(torch.tensor([10**6 + 1]), torch.tensor([10**6]), NOTHING_MORE)
 
 
 def test_an_index_of_a_tie_is_free_and_others_are_not() -> None:

@@ -35,36 +35,57 @@ def default(dtype: torch.dtype) -> Tolerance:
     return Tolerance(rtol, atol)
 
 
-def overrides(info: Any, dtype: torch.dtype) -> Tolerance:
+@dataclass(frozen=True)
+class Allowed:
+    """What an entry allows beyond torch's tolerance for each tensor's dtype.
+
+    Attributes:
+        usual: of the tests that compare an accelerator, or compiled code, with eager results.
+        elsewhere: the tightest of those the entry names for any of its other tests on CUDA: how far apart its
+            authors found two ways to compute the same there. Zero where there is none.
+    """
+
+    usual: Tolerance
+    elsewhere: Tolerance
+
+
+NOTHING_MORE = Allowed(Tolerance(0.0, 0.0), Tolerance(0.0, 0.0))
+
+
+def overrides(info: Any, dtype: torch.dtype) -> Allowed:
     """What an entry of op_db or module_db allows on CUDA beyond the defaults.
 
     Args:
         info: an OpInfo or ModuleInfo.
         dtype: dtype of the case.
     """
-    tolerance = Tolerance(0.0, 0.0)
-    for decorator in _active(info.decorators, dtype):
+    usual = Tolerance(0.0, 0.0)
+    others: list[Tolerance] = []
+    for decorator in info.decorators:
+        conditional = hasattr(decorator, "is_active")
+        for tolerance in _named(decorator.decorators if conditional else [decorator], dtype):
+            if not conditional or any(
+                _applies(decorator, *test, dtype) for test in _COMPARING_TESTS
+            ):
+                usual = usual.at_least(tolerance.rtol, tolerance.atol)
+            elif _applies(decorator, decorator.cls_name, decorator.test_name, dtype):
+                others.append(tolerance)
+    tightest = min(others, key=lambda named: named.rtol + named.atol, default=Tolerance(0.0, 0.0))
+    return Allowed(usual, tightest)
+
+
+def _named(decorators: Iterable[Any], dtype: torch.dtype) -> Iterator[Tolerance]:
+    for decorator in decorators:
         kind = type(decorator).__name__
         if kind == "toleranceOverride" and dtype in decorator.d:
-            allowed = decorator.d[dtype]
-            tolerance = tolerance.at_least(allowed.rtol, allowed.atol)
+            yield Tolerance(decorator.d[dtype].rtol, decorator.d[dtype].atol)
         elif kind == "precisionOverride" and dtype in decorator.d:
-            tolerance = tolerance.at_least(0.0, decorator.d[dtype])
-    return tolerance
+            yield Tolerance(0.0, decorator.d[dtype])
 
 
-def _active(decorators: Iterable[Any], dtype: torch.dtype) -> Iterator[Any]:
-    for decorator in decorators:
-        if not hasattr(decorator, "is_active"):
-            yield decorator
-        elif any(
-            _applies(decorator, class_name, test_name, dtype)
-            for class_name, test_name in _COMPARING_TESTS
-        ):
-            yield from decorator.decorators
-
-
-def _applies(decorator: Any, class_name: str, test_name: str, dtype: torch.dtype) -> bool:
+def _applies(
+    decorator: Any, class_name: str | None, test_name: str | None, dtype: torch.dtype
+) -> bool:
     try:
         return decorator.is_active(class_name, test_name, "cuda", dtype, {})
     except (KeyError, TypeError):
