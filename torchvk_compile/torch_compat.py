@@ -12,6 +12,7 @@ import functools
 import operator
 import os
 import threading
+import traceback
 import types
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -349,6 +350,16 @@ class AnnotationRecorder:
             (event.name(), event.start_ns(), event.end_ns(), event.start_thread_id())
             for event in events
         ]
+
+
+def in_backward_pass() -> bool:
+    """Whether the calling thread is at work for autograd's engine."""
+    return torch._C._current_graph_task_id() != -1
+
+
+def user_frames(error: BaseException) -> traceback.StackSummary:
+    """The user's lines that Dynamo was tracing when it raised this error; empty for errors of others."""
+    return getattr(error, "real_stack", None) or traceback.StackSummary()
 
 
 def concatenated(parts: list[Any], dim: int) -> Any:

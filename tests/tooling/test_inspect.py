@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import re
@@ -164,6 +165,24 @@ def test_dynamic_sizes_are_those_of_the_inputs(vk: torch.device) -> None:
     assert graph.steps[0].flops == 2 * 35
 
 
+def test_a_backward_pass_inside_the_callable_is_one(net: Any, vk: torch.device) -> None:
+    def training_step(x: torch.Tensor) -> torch.Tensor:
+        loss = net(x).sum()
+        loss.backward()
+        return loss.detach()
+
+    (report,) = torchvk_compile.inspect(
+        training_step, torch.randn(64, 32, device=vk), runs=1
+    ).reports
+    net.zero_grad()
+    phases: dict[str, set[str]] = {}
+    for graph in report.graphs:
+        operators = {name for step in graph.steps for name in step.operators}
+        phases.setdefault(graph.phase, set()).update(operators)
+    assert {name for name in phases["backward"] if "backward" in name}
+    assert not {name for name in phases["forward"] if "backward" in name}
+
+
 def test_json_round_trip(inspection: Inspection, tmp_path: Path) -> None:
     target = tmp_path / "inspection.json"
     inspection.write_json(target)
@@ -296,6 +315,16 @@ def test_page_in_a_browser(inspection: Inspection, page: Path, width: int, schem
     assert elements.count('class="submission"') == 2
 
 
+def test_many_graphs_are_a_list(inspection: Inspection, page: Path) -> None:
+    (report,) = inspection.reports
+    many = dataclasses.replace(report, graphs=report.graphs * 4)
+    long_page = page.with_name("many.html")
+    dataclasses.replace(inspection, reports=(many,)).write_html(long_page)
+    elements, seen = _look(long_page, 390, "light")
+    assert seen["failed"] == "" and seen["wide"] == ""
+    assert len(re.findall(r"<option[^>]*>(?:Forward|Backward) \d · .*?dispatch", elements)) == 8
+
+
 # The command
 
 
@@ -340,6 +369,8 @@ def test_command_compiles_for_a_card_that_is_not_there(program: Path, vk: torch.
             assert "s_endpgm" in kernel.isa
         assert all(step.time_ns is None and step.bound_ns for step in graph.steps)
     assert "s_endpgm" in html.read_text()
+    tables = Inspection("", {}, (card,)).text()
+    assert "least µs" in tables and "roofline  " not in tables
 
 
 @pytest.mark.parametrize(
@@ -352,7 +383,8 @@ def test_command_compiles_for_a_card_that_is_not_there(program: Path, vk: torch.
         ("inspected_program.py:number", 2, "is an object of type int, which cannot be called"),
         ("inspected_program:inputs_alone", 2, "must return (compiled model, its inputs)"),
         ("inspected_program.py:broken", 1, "raised ValueError: nothing to build"),
-        ("inspected_program.py:wrong_shape", 1, "calling what inspected_program.py:wrong_shape"),
+        ("inspected_program.py:wrong_shape", 1, "same reduction dim"),
+        ("inspected_program.py:wrong_shape", 1, "inspected_program.py:11)"),
         ("inspected_program.py:host_alone", 2, "ran nothing on a vk device"),
         ("inspected_program.py:unsupported", 1, "no GPU kernel for aten"),
     ],

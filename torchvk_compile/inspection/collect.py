@@ -1,6 +1,6 @@
 """From plans and their timings to reports.
 
-In: a `Recording`, and when which phase ran. Out: a `DeviceReport` for every device that was used.
+In: a `Recording`, and when the model was at work. Out: a `DeviceReport` for every device that was used.
 Forbidden: running anything; formatting.
 """
 
@@ -39,13 +39,8 @@ _CONTEXT = 3
 """Lines of the user's program shown before and after each line that a kernel computes."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Phase:
-    """A stretch of host time (`time.perf_counter_ns`) in which one phase of the model ran."""
-
-    name: str
-    begin_ns: int
-    end_ns: int
+Window = tuple[int, int]
+"""Begin and end of a stretch of host time (`time.perf_counter_ns`) in which the model was at work."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,17 +53,17 @@ class _Key:
 
 
 def device_reports(
-    recording: Recording, phases: Sequence[Phase], runs: int
+    recording: Recording, windows: Sequence[Window], runs: int
 ) -> tuple[DeviceReport, ...]:
     """Reports by device, in the order the devices were used."""
     calls: Counter[_Key] = Counter()
     for span in recording.spans:
-        key = _key(span, phases)
+        key = _key(span, windows)
         if key is not None:
             calls[key] += 1
     times: dict[tuple[_Key, int], list[float]] = defaultdict(list)
     for run in recording.kernels:
-        key = _key(run.call, phases)
+        key = _key(run.call, windows)
         if key is not None:
             times[key, run.position].append(run.duration_ns)
     median = {where: statistics.median(found) for where, found in times.items()}
@@ -80,13 +75,13 @@ def device_reports(
     )
 
 
-def _key(span: Span, phases: Sequence[Phase]) -> _Key | None:
+def _key(span: Span, windows: Sequence[Window]) -> _Key | None:
     if span.category != "plan":
         return None
-    for phase in phases:
-        if phase.begin_ns <= span.begin_ns <= phase.end_ns:
-            return _Key(phase.name, span.details["plan"], span.details["symbols"])
-    return None
+    if not any(begin <= span.begin_ns <= end for begin, end in windows):
+        return None
+    phase = "backward" if span.details["backward"] else "forward"
+    return _Key(phase, span.details["plan"], span.details["symbols"])
 
 
 def _device_report(

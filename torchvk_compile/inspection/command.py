@@ -18,7 +18,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from torchvk_compile import output
+import torch
+
+import torchvk_compile
+from torchvk_compile import output, torch_compat
 from torchvk_compile.device import physical
 from torchvk_compile.errors import TorchVKError, UsageError
 from torchvk_compile.inspection.session import inspect
@@ -98,10 +101,24 @@ def _inspect(options: InspectOptions, build: Callable[[], Any]) -> Any:
 def _failure(what: str, error: Exception) -> TorchVKError:
     if isinstance(error, TorchVKError):
         return error
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    text = str(error).strip().splitlines()
-    message = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+    message = ": ".join([type(error).__name__, *filter(None, [_essence(str(error))])])
+    place = _place(error)
     return TorchVKError(f"{what} {message} ({place.filename}:{place.lineno})")
+
+
+def _essence(message: str) -> str:
+    """A message's first paragraph on one line, without the hints that Dynamo adds to its own."""
+    paragraph = message.strip().partition("\n\n")[0]
+    lines = (line.strip() for line in paragraph.splitlines())
+    return " ".join(line for line in lines if not line.startswith("Hint:"))
+
+
+def _place(error: Exception) -> traceback.FrameSummary:
+    """The line of the user's program: the last that is of neither torch nor this package."""
+    frames = [*traceback.extract_tb(error.__traceback__), *torch_compat.user_frames(error)]
+    packages = [str(Path(module.__file__ or "").parent) for module in (torch, torchvk_compile)]
+    own = [frame for frame in frames if not frame.filename.startswith(tuple(packages))]
+    return (own or frames)[-1]
 
 
 def _load(subject: str) -> Callable[[], Any]:

@@ -131,7 +131,7 @@ class Graph:
     """One plan: a row of dispatches that are submitted at once.
 
     Attributes:
-        phase: "forward" or "backward".
+        phase: "backward" if autograd called it, else "forward".
         calls: submissions per call of the model.
         symbols: values of the dynamic sizes it was inspected with.
         arena_bytes: of the allocation that holds all intermediates.

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from torchvk_compile import versions
 from torchvk_compile.errors import UsageError
-from torchvk_compile.inspection.collect import Phase, device_reports
+from torchvk_compile.inspection.collect import Window, device_reports
 from torchvk_compile.inspection.model import DeviceReport, Inspection
 from torchvk_compile.profiling.recording import Recorder
 
@@ -59,24 +59,23 @@ def _measure(
     compiled: Callable[..., Any], inputs: Sequence[Any], runs: int
 ) -> tuple[DeviceReport, ...]:
     _backward(compiled(*inputs))
-    phases: list[Phase] = []
+    windows: list[Window] = []
     recorder = Recorder(annotations=False)
     recorder.start()
     try:
         for _ in range(runs):
             begin = time.perf_counter_ns()
             outputs = compiled(*inputs)
-            between = time.perf_counter_ns()
-            phases.append(Phase("forward", begin, between))
+            windows.append((begin, time.perf_counter_ns()))
             backward = _prepared_backward(outputs)
             if backward is not None:
                 begin = time.perf_counter_ns()
                 backward()
-                phases.append(Phase("backward", begin, time.perf_counter_ns()))
+                windows.append((begin, time.perf_counter_ns()))
             del outputs, backward
     finally:
         recording = recorder.stop()
-    return device_reports(recording, phases, runs)
+    return device_reports(recording, windows, runs)
 
 
 def _backward(outputs: Any) -> None:

@@ -38,7 +38,7 @@ def _report(subject: str, report: DeviceReport) -> Iterator[RenderableType]:
     for graph in report.graphs:
         yield Text()
         yield Text(_headline(graph))
-        yield _table(graph)
+        yield _table(graph, report.executed)
     yield Text()
 
 
@@ -46,8 +46,8 @@ def _headline(graph: Graph) -> str:
     times = [step.time_ns for step in graph.steps if step.time_ns is not None]
     parts = [
         f"{graph.phase}: {graph.name}",
-        f"{len(graph.steps)} dispatches",
-        f"{sum(step.barrier for step in graph.steps)} barriers",
+        _counted(len(graph.steps), "dispatch", "dispatches"),
+        _counted(sum(step.barrier for step in graph.steps), "barrier", "barriers"),
         f"arena {graph.arena_bytes:,} bytes",
     ]
     if times:
@@ -59,17 +59,23 @@ def _headline(graph: Graph) -> str:
     return ", ".join(parts)
 
 
-def _table(graph: Graph) -> Table:
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
+
+
+def _table(graph: Graph, executed: bool) -> Table:
     kernels = {kernel.name: kernel for kernel in graph.kernels}
     registers = any(kernel.statistics.get("VGPRs") for kernel in graph.kernels)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    numbers = ["#", "µs", "MB", "MFLOP", "roofline", "groups"]
+    times = ["µs", "roofline"] if executed else ["least µs"]
+    numbers = ["#", *times, "MB", "MFLOP", "groups"]
     for name in numbers + (["VGPRs", "LDS", "waves", "spills"] if registers else []):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("operators", overflow="fold", ratio=3)
     table.add_column("source", overflow="fold", ratio=2)
     for position, step in enumerate(graph.steps):
-        cells = [str(position), *_numbers(step, kernels[step.kernel])]
+        cells = [str(position), *(_times(step) if executed else [_microseconds(step.bound_ns)])]
+        cells += _work(step, kernels[step.kernel])
         if registers:
             cells += _registers(kernels[step.kernel])
         sources = [graph.sources[i] for i in step.sources]
@@ -82,14 +88,20 @@ def _names(step: Step) -> str:
     return ", ".join(name.removeprefix("aten.") for name in step.operators) or step.kernel
 
 
-def _numbers(step: Step, kernel: Kernel) -> list[str]:
+def _times(step: Step) -> list[str]:
     share = step.share_of_roofline
+    return [_microseconds(step.time_ns), "" if share is None else f"{share:.0%}"]
+
+
+def _microseconds(nanoseconds: float | None) -> str:
+    return "" if nanoseconds is None else f"{nanoseconds / 1e3:.1f}"
+
+
+def _work(step: Step, kernel: Kernel) -> list[str]:
     groups = "×".join(str(n) for n in step.groups if n != 1) or "1"
     return [
-        "" if step.time_ns is None else f"{step.time_ns / 1e3:.1f}",
         f"{(step.read_bytes + step.written_bytes) / 1e6:.3f}",
         f"{step.flops / 1e6:.3f}",
-        "" if share is None else f"{share:.0%}",
         f"{groups}·{kernel.workgroup_size}",
     ]
 

@@ -13,6 +13,8 @@ from time import perf_counter_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from torchvk_compile import torch_compat
+
 if TYPE_CHECKING:
     from torchvk_compile.plan.executor import CompiledPlan
 
@@ -27,7 +29,8 @@ class Span:
         name: of the plan; "upload", "download", "copy" or "fill"; of the phase of compilation.
         begin_ns, end_ns: of `time.perf_counter_ns`.
         thread: `threading.get_native_id` of the thread.
-        details: of a plan's call ``plan`` (the `CompiledPlan`) and ``symbols``; of a transfer ``nbytes``.
+        details: of a plan's call ``plan`` (the `CompiledPlan`), ``symbols`` and ``backward`` (whether autograd called
+            it); of a transfer ``nbytes``.
     """
 
     category: Category
@@ -67,7 +70,8 @@ def plan_span(
     """As `span`, for one call of a plan that is about to be submitted."""
     for watcher in list(watchers):
         watcher.plan_starts(plan)
-    return _Open("plan", plan.plan.name, {"plan": plan, "symbols": symbols})
+    details = {"plan": plan, "symbols": symbols, "backward": torch_compat.in_backward_pass()}
+    return _Open("plan", plan.plan.name, details)
 
 
 class _Open:

@@ -5,7 +5,8 @@ const shown = { report: 0, graph: 0, step: 0, tab: "Source" };
 
 const KEYWORDS = new Set(("struct void const static uniform let var int uint float float4 half double bool int64_t uint64_t " +
   "uint3 uint2 int2 if else for while do break continue return true false vector import in out inout groupshared").split(" "));
-const BOX_HEIGHT = 76, ROW_GAP = 34, COLUMN_GAP = 12, NARROWEST_BOX = 156;
+const BOX_HEIGHT = 76, ROW_GAP = 34, COLUMN_GAP = 12, NARROWEST_BOX = 150, MARGIN = 12, LANE = 5;
+const MOST_BUTTONS = 6; // more graphs are chosen from a list
 
 function element(tag, attributes = {}, ...children) {
   const svg = ["svg", "path", "rect", "line", "text", "title", "g"].includes(tag);
@@ -39,6 +40,7 @@ const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
 const report = () => inspection.reports[shown.report];
 const graph = () => report().graphs[shown.graph];
 const kernelOf = (step) => graph().kernels.find((kernel) => kernel.name === step.kernel);
+const breakable = (name) => name.replaceAll("_", "_\u200b");
 const nameOf = (step) => step.operators.map(short).join(" + ") || step.kernel;
 const graphTime = (g) => sum(g.steps.map((step) => step.time_ns ?? 0));
 const isMeasured = (g) => g.steps.some((step) => step.time_ns !== null);
@@ -62,12 +64,30 @@ function showHeader() {
     "More than 100 % means that a cache held the data.";
   choice("reports", inspection.reports.map((r) => r.device.split(/[,(]/)[0].trim()), shown.report,
     (index) => Object.assign(shown, { report: index, graph: 0, step: 0 }) && show());
+  const names = graphNames(report().graphs);
+  const choose = (index) => Object.assign(shown, { graph: index, step: 0 }) && show();
+  if (names.length <= MOST_BUTTONS) return choice("graphs", names, shown.graph, choose);
+  fill("graphs", element("select", { "aria-label": "Graph", onchange: (event) => choose(event.target.selectedIndex) },
+    ...report().graphs.map((g, index) => element("option", { selected: index === shown.graph }, `${names[index]} · ${summaryOf(g)}`))));
+}
+
+function graphNames(graphs) {
   const counts = {};
-  choice("graphs", report().graphs.map((g) => {
+  return graphs.map((g) => {
     counts[g.phase] = (counts[g.phase] ?? 0) + 1;
-    const many = report().graphs.filter((other) => other.phase === g.phase).length > 1;
+    const many = graphs.filter((other) => other.phase === g.phase).length > 1;
     return g.phase[0].toUpperCase() + g.phase.slice(1) + (many ? ` ${counts[g.phase]}` : "");
-  }), shown.graph, (index) => Object.assign(shown, { graph: index, step: 0 }) && show());
+  });
+}
+
+// What of a graph tells it from others: its heaviest kernel, how many there are, how long they take.
+function summaryOf(g) {
+  if (g.steps.length === 0) return "no dispatch";
+  const heaviest = g.steps.reduce((a, b) => (weight(b) > weight(a) ? b : a));
+  const operators = heaviest.operators.map(short), more = operators.length > 3 ? " + …" : "";
+  const dispatches = g.steps.length === 1 ? "1 dispatch" : `${g.steps.length} dispatches`;
+  return [(operators.slice(0, 3).join(" + ") || heaviest.kernel) + more, dispatches,
+    isMeasured(g) ? joined(time(graphTime(g))) : null].filter(Boolean).join(" · ");
 }
 
 function showTiles() {
@@ -115,21 +135,64 @@ function rowsOf(steps, sources, columns) {
   return rows;
 }
 
+// Edges that pass rows keep beside their boxes: a lane is a free place across, nearest to both of its ends.
+
+function laneBetween(from, to, boxesBetween, lanes, width) {
+  const clear = (x) => x >= 2 && x <= width - 2 && boxesBetween.every(([begin, end]) => x < begin || x > end) &&
+    lanes.every((lane) => Math.abs(lane.x - x) >= LANE || lane.begin >= to.y || lane.end <= from.y);
+  const detour = (x) => Math.abs(x - from.x) + Math.abs(x - to.x);
+  let found = null;
+  for (const start of [[from.x, to.x], ...boxesBetween.map(([begin, end]) => [begin - LANE, end + LANE])].flat()) {
+    for (let shift = -10; shift <= 10; shift += 1) {
+      const x = start + shift * LANE;
+      if (clear(x) && (found === null || detour(x) < detour(found))) found = x;
+    }
+  }
+  return found;
+}
+
+function edge(from, to, lane) {
+  const y = from.y + BOX_HEIGHT, half = ROW_GAP / 2;
+  if (lane === null) {
+    const bend = Math.max(half, (to.y - y) / 3);
+    return `M${from.x} ${y} C${from.x} ${y + bend} ${to.x} ${to.y - bend} ${to.x} ${to.y}`;
+  }
+  return `M${from.x} ${y} C${from.x} ${y + half} ${lane} ${y + half} ${lane} ${y + ROW_GAP} V${to.y - ROW_GAP} ` +
+    `C${lane} ${to.y - half} ${to.x} ${to.y - half} ${to.x} ${to.y}`;
+}
+
+function edges(sources, places, rows, width) {
+  const lanes = [], pairs = sources.flatMap((found, index) => found.map((other) => [other, index]));
+  const rowsPassed = ([from, to]) => places.get(to).row - places.get(from).row;
+  // Short ways first: they get the lanes next to the boxes.
+  pairs.sort((a, b) => rowsPassed(a) - rowsPassed(b));
+  return pairs.map(([other, index]) => {
+    const from = places.get(other), to = places.get(index);
+    const between = rows.slice(from.row + 1, to.row);
+    // Rows of as many boxes have them in the same places.
+    const layouts = new Map(between.map((row) => [row.length, row]));
+    const boxes = [...layouts.values()].flat().map((i) => [places.get(i).begin, places.get(i).end]);
+    const lane = boxes.length ? laneBetween(from, to, boxes, lanes, width) : null;
+    if (lane !== null) lanes.push({ x: lane, begin: from.y, end: to.y });
+    return element("path", { "data-from": other, "data-to": index, d: edge(from, to, lane) });
+  });
+}
+
 function showGraph() {
   const { steps, calls } = graph();
   byId("submission").textContent = `one submission${calls > 1 ? `, ${calls} times a call` : ""}`;
   const width = byId("graph").clientWidth;
-  const columns = Math.max(1, Math.floor((width + COLUMN_GAP) / (NARROWEST_BOX + COLUMN_GAP)));
+  const columns = Math.max(1, Math.floor((width - 2 * MARGIN + COLUMN_GAP) / (NARROWEST_BOX + COLUMN_GAP)));
   const sources = producers(steps), rows = rowsOf(steps, sources, columns);
   const largest = Math.max(...steps.map(weight), 1);
   const places = new Map(), boxes = [];
   rows.forEach((row, line) => {
-    const boxWidth = Math.min(250, (width - (row.length - 1) * COLUMN_GAP) / row.length);
+    const boxWidth = Math.min(250, (width - 2 * MARGIN - (row.length - 1) * COLUMN_GAP) / row.length);
     const left = (width - row.length * boxWidth - (row.length - 1) * COLUMN_GAP) / 2;
     row.forEach((index, column) => {
       const step = steps[index];
       const x = left + column * (boxWidth + COLUMN_GAP), y = line * (BOX_HEIGHT + ROW_GAP);
-      places.set(index, { x: x + boxWidth / 2, y });
+      places.set(index, { x: x + boxWidth / 2, y, row: line, begin: x, end: x + boxWidth });
       const cost = [step.time_ns === null ? null : joined(time(step.time_ns)),
         joined(bytes(step.read_bytes + step.written_bytes))].filter(Boolean).join(" · ");
       boxes.push(element("button", {
@@ -137,18 +200,12 @@ function showGraph() {
         style: `left:${x}px;top:${y}px;width:${boxWidth}px;--share:${(0.12 + 0.88 * weight(step) / largest).toFixed(3)}`,
         onclick: () => select(index, true),
       }, step.barrier ? element("span", { class: "wait", title: "waits at a barrier" }) : null,
-      element("span", { class: "name" }, `${index}  ${nameOf(step)}`), element("span", { class: "cost" }, cost)));
+      element("span", { class: "name" }, `${index}\u00a0 ${breakable(nameOf(step))}`), element("span", { class: "cost" }, cost)));
     });
   });
-  const paths = sources.flatMap((found, index) => found.map((other) => {
-    const from = places.get(other), to = places.get(index), y = from.y + BOX_HEIGHT;
-    const bend = Math.max(ROW_GAP / 2, (to.y - y) / 3);
-    return element("path", { "data-from": other, "data-to": index,
-      d: `M${from.x} ${y} C${from.x} ${y + bend} ${to.x} ${to.y - bend} ${to.x} ${to.y}` });
-  }));
   const height = rows.length * (BOX_HEIGHT + ROW_GAP) - ROW_GAP;
   byId("graph").style.height = `${height}px`;
-  fill("graph", element("svg", { width, height }, ...paths), ...boxes);
+  fill("graph", element("svg", { width, height }, ...edges(sources, places, rows, width)), ...boxes);
 }
 
 // One kernel
@@ -255,7 +312,10 @@ function showMemory() {
   const { steps, buffers, arena_bytes: arena } = graph();
   const arenaBlocks = buffers.filter((b) => b.kind === "arena"), outputs = buffers.filter((b) => b.kind === "output");
   byId("arena").textContent = arena ? joined(bytes(arena)) : "no intermediates";
-  const left = 58, cell = Math.max(14, Math.min(130, (byId("memory").clientWidth - left - 12) / Math.max(steps.length, 1)));
+  if (arenaBlocks.length + outputs.length === 0) {
+    return fill("memory", element("p", { class: "muted" }, "Nothing is kept: all results are written to inputs."));
+  }
+  const left = 58, cell = Math.max(14, (byId("memory").clientWidth - left - 12) / Math.max(steps.length, 1));
   const arenaHeight = arenaBlocks.length ? 200 : 0, lane = 14;
   const top = 8, below = top + arenaHeight + (arenaHeight ? 12 : 0);
   const bottom = below + outputs.length * lane, width = left + steps.length * cell + 12;
