@@ -31,6 +31,7 @@ Device::Parts::Parts(const Instance& instance, const PhysicalDevice& physical,
       pipeline_cache(device, pipeline_cache_path),
       pipelines(device, pipeline_cache),
       recordings(device, pipelines.set_layout()),
+      launches(device, stream, recordings, *tables, pipelines.layout()),
       profiler(device) {}
 
 Device::Parts::~Parts() {
@@ -43,7 +44,8 @@ Device::Parts::~Parts() {
 }
 
 PlanContext Device::Parts::plan_context() {
-    return {device, stream, *memory, *tables, assertions, pipelines, recordings, profiler};
+    return {device,    stream,     *memory,  *tables, assertions,
+            pipelines, recordings, launches, profiler};
 }
 
 std::vector<std::shared_ptr<CompiledPlan>> Device::Parts::live_plans() {
@@ -214,6 +216,7 @@ std::pair<uint64_t, uint64_t> Device::memory_info() {
 
 std::map<std::string, uint64_t> Device::counters() {
     return guarded([&](Parts& parts) {
+        parts.stream.flush();  // else what is pending would count as kernels without a submission
         const Counters& counters = parts.device.counters;
         return std::map<std::string, uint64_t>{
             {"dispatches", counters.dispatches},

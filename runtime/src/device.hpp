@@ -108,6 +108,7 @@ class Device : public std::enable_shared_from_this<Device> {
         PipelineCache pipeline_cache;
         PipelineFactory pipelines;
         RecordingPool recordings;
+        Launches launches;
         Profiler profiler;
         std::mutex plans_mutex;
         std::vector<std::weak_ptr<CompiledPlan>> plans;

@@ -25,6 +25,18 @@ bool is_errors(const BufferReference& buffer) {
     return buffer.kind == BufferReference::Kind::errors;
 }
 
+bool fits_launches(const PlanSpec& spec) {
+    return spec.replay && spec.argument_table && spec.steps.size() <= Launches::most_steps &&
+           std::all_of(spec.steps.begin(), spec.steps.end(), [&](const Step& step) {
+               return step.kind == Step::Kind::dispatch &&
+                      spec.kernels[step.kernel].argument_bytes <= Launches::slot_bytes;
+           });
+}
+
+bool is_empty(const std::array<uint32_t, 3>& groups) {
+    return groups[0] == 0 || groups[1] == 0 || groups[2] == 0;
+}
+
 PlanSpec validated(PlanSpec spec) {
     spec.validate();
     return spec;
@@ -35,7 +47,9 @@ PlanSpec validated(PlanSpec spec) {
 CompiledPlan::CompiledPlan(const PlanContext& context, PlanSpec spec)
     : context_(context),
       spec_(validated(std::move(spec))),
-      table_(spec_, context.device.profile.uniform_offset_alignment),
+      launchable_(fits_launches(spec_)),
+      table_(spec_,
+             launchable_ ? Launches::slot_bytes : context.device.profile.uniform_offset_alignment),
       pipelines_(context.pipelines.create(spec_)),
       recording_limit_(std::clamp(most_recorded_steps / std::max<size_t>(spec_.steps.size(), 1),
                                   fewest_recordings, most_recordings)) {
@@ -119,12 +133,50 @@ std::vector<TensorPointer> CompiledPlan::run(std::span<const uint64_t> inputs,
 }
 
 void CompiledPlan::submit(const Arguments& arguments) {
-    Counters& counters = context_.device.counters;
-    counters.plan_runs.fetch_add(1, std::memory_order_relaxed);
+    context_.device.counters.plan_runs.fetch_add(1, std::memory_order_relaxed);
     if (context_.device.profile.null_hardware) return;
 
-    const std::vector<uint64_t> key = recording_key(arguments);
+    // Timestamps belong to a recording.
     const bool profiled = context_.profiler.enabled();
+    if (launchable_ && !profiled) {
+        launch(arguments);
+    } else {
+        replay(arguments, profiled);
+    }
+}
+
+void CompiledPlan::launch(const Arguments& arguments) {
+    std::array<Launches::Kernel, Launches::most_steps> kernels;
+    size_t count = 0;
+    uint64_t barriers = 0;
+    bool barrier_due = false;
+    for (size_t index = 0; index < spec_.steps.size(); ++index) {
+        const Step& step = spec_.steps[index];
+        barrier_due |= step.barrier;  // as in record()
+        const std::array<uint32_t, 3> groups = group_counts(step, arguments.values);
+        if (is_empty(groups)) continue;
+        const bool barrier = barrier_due && count != 0;
+        kernels[count++] = {pipelines_[step.kernel].get(), groups, barrier, index};
+        barriers += barrier;
+        barrier_due = false;
+    }
+    if (count == 0) return;
+    const uint64_t value = context_.launches.launch(
+        {kernels.data(), count}, spec_.steps.size(), uses_errors_, [&](std::byte* table) {
+            table_.write_constants(table);
+            table_.write_patches(table, arguments.bases, arguments.values);
+        });
+    {
+        const std::lock_guard lock(mutex_);
+        last_launch_ = std::max(last_launch_, value);
+    }
+    context_.device.counters.dispatches.fetch_add(count, std::memory_order_relaxed);
+    context_.device.counters.barriers.fetch_add(barriers, std::memory_order_relaxed);
+}
+
+void CompiledPlan::replay(const Arguments& arguments, bool profiled) {
+    Counters& counters = context_.device.counters;
+    const std::vector<uint64_t> key = recording_key(arguments);
     const std::lock_guard lock(mutex_);
     Recording& recording = take_recording(key, profiled);
     if (!spec_.replay || !recording.recorded() || recording.key != key ||
@@ -218,8 +270,8 @@ void CompiledPlan::record(Recording& recording, const Arguments& arguments, bool
         const bool is_dispatch = step.kind == Step::Kind::dispatch;
         const std::array<uint32_t, 3> groups =
             is_dispatch ? group_counts(step, arguments.values) : std::array<uint32_t, 3>{};
-        const bool empty = is_dispatch ? groups[0] == 0 || groups[1] == 0 || groups[2] == 0
-                                       : byte_count(step.bytes, arguments.values) == 0;
+        const bool empty =
+            is_dispatch ? is_empty(groups) : byte_count(step.bytes, arguments.values) == 0;
         if (empty) continue;
         if (barrier_due && !first) recording.barrier();
         barrier_due = false;
@@ -312,7 +364,7 @@ void CompiledPlan::read_timestamps() {
 
 uint64_t CompiledPlan::last_value() {
     const std::lock_guard lock(mutex_);
-    uint64_t latest = 0;
+    uint64_t latest = last_launch_;
     for (const std::unique_ptr<Recording>& recording : recordings_) {
         latest = std::max(latest, recording->value);
     }

@@ -1,11 +1,14 @@
 // A compiled graph that can be run.
 // In: a plan specification once, then input addresses and values per run.
-// Out: one submission per run and one tensor per output.
+// Out: at most one submission per run and one tensor per output.
 //
 // A recording is replayed as long as nothing changed but what the argument table holds. Group
 // counts, sizes, and the addresses of fills and copies are part of the recorded commands: they form
 // a key, and a few recordings with different keys are kept. A recording that the GPU still executes
 // is left alone.
+//
+// A plan of a few kernels, such as an eager operator, has no recording: every run records its
+// kernels into the stream's pending command buffer, which costs the host less than a submission.
 //
 // Forbidden: reading device memory; waiting, unless all recordings are in flight.
 #pragma once
@@ -20,6 +23,7 @@
 #include "argument_table.hpp"
 #include "assertions.hpp"
 #include "dlpack.hpp"
+#include "launches.hpp"
 #include "pipeline.hpp"
 #include "plan_spec.hpp"
 #include "profiler.hpp"
@@ -37,6 +41,7 @@ struct PlanContext {
     Assertions& assertions;
     PipelineFactory& pipelines;
     RecordingPool& recordings;
+    Launches& launches;
     Profiler& profiler;
 };
 
@@ -76,6 +81,8 @@ class CompiledPlan {
     std::vector<uint64_t> recording_key(const Arguments& arguments) const;
 
     void submit(const Arguments& arguments);
+    void launch(const Arguments& arguments);
+    void replay(const Arguments& arguments, bool profiled);
     // A recording that the GPU has finished, if possible one that can be replayed as it is.
     Recording& take_recording(const std::vector<uint64_t>& key, bool profiled);
     Recording& add_recording();
@@ -93,6 +100,7 @@ class CompiledPlan {
 
     PlanContext context_;
     PlanSpec spec_;
+    const bool launchable_;  // its kernels are recorded anew at every run
     ArgumentTable table_;
     std::vector<OwnedPipeline> pipelines_;
     const size_t recording_limit_;
@@ -102,6 +110,7 @@ class CompiledPlan {
 
     std::mutex mutex_;
     std::vector<std::unique_ptr<Recording>> recordings_;
+    uint64_t last_launch_ = 0;  // timeline value
 };
 
 }  // namespace torchvk

@@ -10,11 +10,14 @@
 namespace torchvk {
 namespace {
 
-// Pending transfers are submitted at the latest when they move this much.
+// Pending work is submitted at the latest when it moves this much, or launches so many kernels.
 constexpr uint64_t largest_pending_bytes = uint64_t{1} << 20;
+constexpr size_t most_pending_steps = 32;
+// An idle device is given so many kernels at a time: a few short ones cost less than a submission.
+constexpr size_t steps_worth_starting = 8;
 // Transfers that may run side by side without a barrier between them.
 constexpr size_t most_unordered_ranges = 64;
-// Transfer submissions in flight: a host that runs further ahead has to wait.
+// Submissions of pending work in flight: a host that runs further ahead has to wait.
 constexpr size_t most_command_buffers = 64;
 // Short waits poll: waking a sleeping thread costs more than a small kernel takes.
 constexpr std::chrono::microseconds polling_time{30};
@@ -77,52 +80,80 @@ Stream::CommandBuffer Stream::take_command_buffer() {
     return fresh;
 }
 
-VkCommandBuffer Stream::pending_commands(std::span<const AddressRange> ranges) {
-    bool barrier = false;
-    if (pending_.handle == VK_NULL_HANDLE) {
-        const CommandBuffer taken = take_command_buffer();
-        VkCommandBufferBeginInfo begin{VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
-        begin.flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
-        VK_CALL(device_.vk.vkBeginCommandBuffer(taken.handle, &begin));
-        pending_ = taken;
-        barrier = true;
-    } else {
+bool Stream::open_pending() {
+    if (pending_.commands.handle != VK_NULL_HANDLE) return false;
+    const CommandBuffer taken = take_command_buffer();
+    VkCommandBufferBeginInfo begin{VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+    begin.flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
+    VK_CALL(device_.vk.vkBeginCommandBuffer(taken.handle, &begin));
+    pending_.commands = taken;
+    pending_.steps_to_start = steps_worth_starting;
+    pending_barrier();
+    return true;
+}
+
+void Stream::pending_barrier() {
+    record_full_barrier(device_, pending_.commands.handle);
+    device_.counters.barriers.fetch_add(1, std::memory_order_relaxed);
+    pending_.barrier_due = false;
+    pending_.unordered.clear();
+}
+
+VkCommandBuffer Stream::commands_for_transfer(std::span<const AddressRange> ranges) {
+    if (!open_pending()) {
         const auto overlaps = [&](const AddressRange& range) {
-            return std::any_of(unordered_.begin(), unordered_.end(),
+            return std::any_of(pending_.unordered.begin(), pending_.unordered.end(),
                                [&](const AddressRange& other) {
                                    return range.begin < other.end && other.begin < range.end;
                                });
         };
-        barrier = unordered_.size() >= most_unordered_ranges ||
-                  std::any_of(ranges.begin(), ranges.end(), overlaps);
+        if (pending_.barrier_due || pending_.unordered.size() >= most_unordered_ranges ||
+            std::any_of(ranges.begin(), ranges.end(), overlaps)) {
+            pending_barrier();
+        }
     }
-    if (barrier) {
-        record_full_barrier(device_, pending_.handle);
-        device_.counters.barriers.fetch_add(1, std::memory_order_relaxed);
-        unordered_.clear();
-    }
-    unordered_.insert(unordered_.end(), ranges.begin(), ranges.end());
-    return pending_.handle;
+    pending_.unordered.insert(pending_.unordered.end(), ranges.begin(), ranges.end());
+    return pending_.commands.handle;
 }
 
 uint64_t Stream::finish_transfer(uint64_t bytes) {
-    pending_bytes_ += bytes;
-    if (pending_bytes_ >= largest_pending_bytes) return submit_locked({});
+    pending_.bytes += bytes;
+    if (pending_.bytes >= largest_pending_bytes) return submit_locked({});
     return submitted_ + 1;
+}
+
+VkCommandBuffer Stream::commands_for_launch() {
+    if (!open_pending()) pending_barrier();
+    pending_.barrier_due = true;
+    return pending_.commands.handle;
+}
+
+uint64_t Stream::finish_launch(size_t steps, uint64_t work, bool visible_to_host) {
+    pending_.bytes += work;
+    pending_.steps += steps;
+    pending_.visible_to_host |= visible_to_host;
+    bool due = pending_.bytes >= largest_pending_bytes || pending_.steps >= most_pending_steps;
+    if (!due && pending_.steps >= pending_.steps_to_start) {
+        due = finished(submitted_);
+        pending_.steps_to_start = pending_.steps + steps_worth_starting;
+    }
+    return due ? submit_locked({}) : submitted_ + 1;
 }
 
 uint64_t Stream::submit_locked(std::span<const VkCommandBuffer> batches) {
     std::vector<VkCommandBuffer> buffers;
     buffers.reserve(batches.size() + 1);
-    const bool with_pending = pending_.handle != VK_NULL_HANDLE;
+    const bool with_pending = pending_.commands.handle != VK_NULL_HANDLE;
     if (with_pending) {
-        VK_CALL(device_.vk.vkEndCommandBuffer(pending_.handle));
-        buffers.push_back(pending_.handle);
+        const VkCommandBuffer commands = pending_.commands.handle;
+        if (pending_.visible_to_host) record_host_barrier(device_, commands);
+        VK_CALL(device_.vk.vkEndCommandBuffer(commands));
+        buffers.push_back(commands);
     }
     buffers.insert(buffers.end(), batches.begin(), batches.end());
     if (buffers.empty()) return submitted_;
 
-    // Pending transfers share the first batch.
+    // Pending work shares the first batch.
     std::vector<VkSubmitInfo> infos;
     infos.reserve(buffers.size());
     for (size_t begin = 0; begin < buffers.size();) {
@@ -146,11 +177,9 @@ uint64_t Stream::submit_locked(std::span<const VkCommandBuffer> batches) {
                                      infos.data(), VK_NULL_HANDLE));
     submitted_ = value;
     device_.counters.submissions.fetch_add(1, std::memory_order_relaxed);
-    if (pending_.handle != VK_NULL_HANDLE) {
-        used_.push_back({pending_.handle, value});
+    if (with_pending) {
+        used_.push_back({pending_.commands.handle, value});
         pending_ = {};
-        pending_bytes_ = 0;
-        unordered_.clear();
     }
     return value;
 }
@@ -164,7 +193,7 @@ uint64_t Stream::submit(std::span<const VkCommandBuffer> batches) {
 
 uint64_t Stream::flush() {
     const std::lock_guard lock(mutex_);
-    if (pending_.handle != VK_NULL_HANDLE) return submit_locked({});
+    if (pending_.commands.handle != VK_NULL_HANDLE) return submit_locked({});
     return submitted_;
 }
 

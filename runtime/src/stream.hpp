@@ -1,8 +1,12 @@
 // The device's one ordered stream of work.
-// In: transfers (gathered in a pending command buffer) and recorded plans.
+// In: transfers and launches of short plans (gathered in a pending command buffer), recorded plans.
 // Out: timeline values; work with a value is done when the timeline semaphore reaches it.
-// Everything is submitted to one queue in the order in which it arrived, and every command buffer
-// starts with a full barrier, so later work always sees what earlier work wrote.
+// Everything is submitted to one queue in the order in which it arrived; every command buffer and
+// every launch starts with a full barrier, so later work always sees what earlier work wrote.
+//
+// A submission costs the host more than recording a kernel does. The pending command buffer is
+// submitted when somebody waits or asks, when a recorded plan follows, when it holds enough work to
+// be worth it, and a little at a time while the device has nothing else to do.
 // Forbidden: allocating tensor memory while the lock is held.
 #pragma once
 
@@ -45,15 +49,29 @@ class Stream {
                       Function&& write_commands) {
         const std::lock_guard lock(mutex_);
         if (device_.profile.null_hardware) return submitted_ + 1;
-        write_commands(pending_commands(ranges));
+        write_commands(commands_for_transfer(ranges));
         return finish_transfer(bytes);
     }
 
-    // Submits pending transfers and then `batches`, each as a batch of its own, with one
+    // Appends the `steps` kernels of a plan, ordered behind everything before them;
+    // `write_commands(VkCommandBuffer)` records them. `work` is an estimate in bytes moved. With
+    // `visible_to_host`, what they write can be read by the host once they are done. Returns their
+    // timeline value. Not necessarily submitted on return.
+    template <typename Function>
+    uint64_t launch(size_t steps, uint64_t work, bool visible_to_host, Function&& write_commands) {
+        std::vector<std::shared_ptr<const void>> released;  // destroyed after the lock is dropped
+        const std::lock_guard lock(mutex_);
+        write_commands(commands_for_launch());
+        const uint64_t value = finish_launch(steps, work, visible_to_host);
+        if (value == submitted_) released = take_finished_objects();
+        return value;
+    }
+
+    // Submits pending work and then `batches`, each as a batch of its own, with one
     // vkQueueSubmit. Returns their value.
     uint64_t submit(std::span<const VkCommandBuffer> batches);
 
-    // Submits pending transfers. Returns the value of the latest submission.
+    // Submits pending work. Returns the value of the latest submission.
     uint64_t flush();
 
     // Has the GPU finished the work with this value? Never true for unsubmitted work.
@@ -78,8 +96,24 @@ class Stream {
         std::shared_ptr<const void> object;
     };
 
-    VkCommandBuffer pending_commands(std::span<const AddressRange> ranges);
+    // What the pending command buffer holds.
+    struct Pending {
+        CommandBuffer commands;
+        uint64_t bytes = 0;
+        size_t steps = 0;
+        size_t steps_to_start = 0;            // submitted with so many if the device is idle
+        bool barrier_due = false;             // a launch was the last thing recorded
+        bool visible_to_host = false;         // needs a barrier at its end
+        std::vector<AddressRange> unordered;  // touched by transfers since the last barrier
+    };
+
+    // Returns whether the command buffer is fresh; its barrier is recorded then.
+    bool open_pending();
+    void pending_barrier();
+    VkCommandBuffer commands_for_transfer(std::span<const AddressRange> ranges);
     uint64_t finish_transfer(uint64_t bytes);
+    VkCommandBuffer commands_for_launch();
+    uint64_t finish_launch(size_t steps, uint64_t work, bool visible_to_host);
     uint64_t submit_locked(std::span<const VkCommandBuffer> batches);
     CommandBuffer take_command_buffer();
     void wait_submitted(uint64_t value);
@@ -92,10 +126,8 @@ class Stream {
 
     std::mutex mutex_;
     uint64_t submitted_ = 0;
-    CommandBuffer pending_;
-    uint64_t pending_bytes_ = 0;
-    std::vector<AddressRange> unordered_;  // touched since the last barrier of `pending_`
-    std::deque<CommandBuffer> used_;       // in submission order
+    Pending pending_;
+    std::deque<CommandBuffer> used_;  // in submission order
     std::deque<Retired> retired_;
 };
 

@@ -86,7 +86,7 @@ def test_compiled_training_follows_the_cpu(vk: torch.device, make: Make) -> None
     assert audit.gpu_only and audit.dispatches > 0, audit.report()
 
 
-def test_one_submission_for_each_call_of_a_compiled_graph(vk: torch.device) -> None:
+def test_at_most_one_submission_for_each_call_of_a_compiled_graph(vk: torch.device) -> None:
     torch.manual_seed(0)
     model = _Classifier().to(vk)
     compiled = torch.compile(model, backend="torchvk")
@@ -97,7 +97,8 @@ def test_one_submission_for_each_call_of_a_compiled_graph(vk: torch.device) -> N
         with torchvk_compile.audit() as audit:
             for _ in range(5):
                 compiled(tokens)
-    assert audit.submissions == 5
+    assert audit.graph_calls == 5
+    assert 1 <= audit.submissions <= 5
     assert audit.dispatches > 5
 
 

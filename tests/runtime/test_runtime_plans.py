@@ -79,7 +79,7 @@ def test_a_run_is_one_submission(device: Any) -> None:
 
 
 def test_replay_needs_no_new_recording(device: Any) -> None:
-    compiled = device.build_plan(chain(3))
+    compiled = device.build_plan(chain(30))
     expected = []
     outputs = []
     before = device.counters()["recordings"]
@@ -87,7 +87,7 @@ def test_replay_needs_no_new_recording(device: Any) -> None:
         first, second = random_floats(500, seed), random_floats(500, seed + 100)
         inputs = [put(device, first), put(device, second)]
         outputs += compiled.run([address(c) for c in inputs], chain_values(500))
-        expected.append(chain_result(first, second, 3))
+        expected.append(chain_result(first, second, 30))
         device.synchronize()
     assert device.counters()["recordings"] - before == 1
     for output, values in zip(outputs, expected, strict=True):

@@ -36,7 +36,7 @@ class Audit:
     """Counts of everything TorchVK did inside a ``with torchvk_compile.audit() as a:`` block.
 
     The counts are live inside the block and final after it. They cover all devices and threads of
-    the process. Work counts when it is submitted, so no synchronisation is needed.
+    the process. Reading them submits what is pending, but waits for nothing.
     """
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class Audit:
 
     @property
     def submissions(self) -> int:
-        """Command buffers handed to the driver: graph calls, uploads, downloads, copies, fills."""
+        """Times that work was handed to the driver; short graph calls and copies share one."""
         return self._counter("submissions")
 
     @property
@@ -104,7 +104,7 @@ class Audit:
 
     @property
     def recordings(self) -> int:
-        """Command buffers recorded anew; graph calls beyond these were replays."""
+        """Command buffers recorded anew for long graphs; their other calls were replays."""
         return self._counter("recordings")
 
     @property
