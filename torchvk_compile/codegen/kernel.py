@@ -6,7 +6,6 @@ what is fused (Inductor's scheduler does), knowing how plans are run.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +21,7 @@ from torch._inductor.virtualized import V
 from torch.utils._sympy.symbol import SymT, free_symbol_is_type, symbol_is_type
 
 from torchvk_compile import config
-from torchvk_compile.codegen import layout
+from torchvk_compile.codegen import layout, resident
 from torchvk_compile.codegen.arguments import ArgumentCollector
 from torchvk_compile.codegen.costs import Cost, cost_of_kernel
 from torchvk_compile.codegen.device_profile import current_profile
@@ -104,6 +103,7 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         self.vector_stores = IndentedBuffer()
         self.after_loop = IndentedBuffer()
         self.kept_after_loop: set[CSEVariable] = set()
+        self.resident_segments: list[resident.Segment] = []
         self.layout = layout.pointwise_layout(1)
 
     # What Inductor asks of a kernel class ------------------------------------------------------------------
@@ -117,9 +117,6 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
             self.layout = self._choose_reduction_layout(indices)
             self.persistent_reduction = self.layout.persistent
             self._reduction_tree().is_loop = not self.layout.persistent
-            lanes_allowed = not self.has_scan()
-            if self.layout.lanes > 1 and not (lanes_allowed and self._lanes_pay(indices)):
-                self.layout = dataclasses.replace(self.layout, lanes=1)
         elif self._lanes_pay(indices):
             self.layout = layout.pointwise_layout(layout.LANES)
 
@@ -378,12 +375,16 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
     def _choose_reduction_layout(self, indices: Sequence[sympy.Expr]) -> layout.WorkgroupLayout:
         numel, length = self.features.numel, self.features.reduction_numel
         hint = V.graph.sizevars.optimization_hint
+        inner = self._reduces_inner_dimension(indices)
+        vectors = inner and not self.has_scan() and self._lanes_pay(indices)
         return layout.reduction_layout(
             self.profile,
             hint(numel, fallback=1024),
             hint(length, fallback=1024),
-            inner=self._reduces_inner_dimension(indices),
+            inner=inner,
             static_length=isinstance(length, (int, sympy.Integer)),
+            lanes=layout.LANES if vectors else 1,
+            held=0 if self.has_scan() else resident.elements_held(self.features),
         )
 
     def _reduces_inner_dimension(self, indices: Sequence[sympy.Expr]) -> bool:
@@ -418,6 +419,9 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         if not any(pending):
             return
         reduction = self.features.is_reduction() and self.inside_reduction
+        if self.layout.rounds:
+            self._keep_segment(reduction)
+            return
         self.body.splice(self.prefix)
         if reduction and not self.layout.persistent:
             self._loop_segment()
@@ -431,6 +435,42 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         self.body.splice(self.after_loop)
         for part in (*pending, self.lane_indexing, self.vector_stores):
             part.clear()
+
+    def _keep_segment(self, loop: bool) -> None:
+        """Put the current segment aside, for `resident.assemble`; the values of its loop stay known."""
+        reads, body = self.vector_loads, IndentedBuffer()
+        for part in (self.loads, self.compute, self.stores):
+            body.splice(part)
+        self.resident_segments.append(
+            resident.Segment(
+                loop,
+                self.prefix,
+                self.lane_indexing,
+                reads,
+                body,
+                self.vector_stores,
+                self.after_loop,
+            )
+        )
+        if loop:
+            self._reduction_tree().cache_clear()
+        for name in ("prefix", "lane_indexing", "vector_loads", "vector_stores", "after_loop"):
+            setattr(self, name, IndentedBuffer())
+        for part in (self.loads, self.compute, self.stores):
+            part.clear()
+
+    def _assemble_resident(self) -> None:
+        tree = self._reduction_tree()
+        rounds = resident.Rounds(
+            variable=tree.name,
+            base=f"{tree.prefix}base",
+            index_type=self.index_dtype,
+            length=int(tree.numel),
+            columns=self.layout.columns,
+            lanes=self.layout.lanes,
+            count=self.layout.rounds,
+        )
+        self.body.splice(resident.assemble(self.resident_segments, rounds))
 
     def loop_base(self) -> str:
         """The variable of a loop in step: the element of the workgroup's first column."""
@@ -497,6 +537,8 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
     def codegen_kernel(self, name: str | None = None) -> str:
         """The entry point's source, with a placeholder for its name."""
         self.codegen_body()
+        if self.layout.rounds:
+            self._assemble_resident()
         reduction, row = self.features.is_reduction(), self._row_tree()
         column = self._reduction_tree() if reduction else None
         helpers = self.helpers.getvalue()

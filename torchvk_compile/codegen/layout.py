@@ -25,6 +25,9 @@ _GROUPS_PER_UNIT = 4
 _NARROWEST = 32
 """Neighbouring rows a workgroup reads at least: 128 bytes of float32, a cache line of RDNA."""
 
+_LARGEST_WORKGROUP = 1024
+"""Invocations of a workgroup, at most."""
+
 _SHORT = 8
 """Elements of a column that one invocation adds before sharing it pays."""
 
@@ -40,6 +43,7 @@ class WorkgroupLayout:
         subgroup: subgroup size the kernel relies on, 1 if none.
         inner: neighbouring invocations walk along the reduction; else along the rows.
         persistent: one invocation sees at most one iteration of the reduction, so that no loop is needed.
+        rounds: of every loop along the reduction, if they are unrolled and its values stay in registers; else 0.
     """
 
     rows: int
@@ -48,6 +52,7 @@ class WorkgroupLayout:
     subgroup: int
     inner: bool
     persistent: bool
+    rounds: int = 0
 
     @property
     def workgroup_size(self) -> int:
@@ -60,7 +65,14 @@ def pointwise_layout(lanes: int) -> WorkgroupLayout:
 
 
 def reduction_layout(
-    profile: Any, rows: int, length: int, *, inner: bool, static_length: bool
+    profile: Any,
+    rows: int,
+    length: int,
+    *,
+    inner: bool,
+    static_length: bool,
+    lanes: int = 1,
+    held: int = 0,
 ) -> WorkgroupLayout:
     """Choose who reduces what.
 
@@ -70,29 +82,57 @@ def reduction_layout(
         length: elements per reduction (a hint where it is dynamic).
         inner: the reduced elements of a row are consecutive in memory.
         static_length: `length` is exact.
+        lanes: consecutive elements of a row that an invocation reads at once.
+        held: most elements of a row that an invocation can keep in registers; 0 if it shall keep none.
     """
     if not inner:
         side = min(WORKGROUP_SIZE, _power_of_two(rows))
         columns = min(WORKGROUP_SIZE // side, _power_of_two(length))
         # Few workgroups with long columns: narrower ones, each column shared by more invocations.
-        enough = _GROUPS_PER_UNIT * (profile.compute_units or ASSUMED_COMPUTE_UNITS)
+        enough = _GROUPS_PER_UNIT * _units(profile)
         while side > _NARROWEST and rows < side * enough and length > _SHORT * columns:
             side, columns = side // 2, columns * 2
         return WorkgroupLayout(side, columns, 1, 1, inner=False, persistent=False)
     subgroup = reduction_subgroup(profile)
-    persistent = static_length and length <= max(subgroup, 32)
-    if persistent:
+    if static_length and length <= max(subgroup, 32):
         columns = _power_of_two(length)
-    else:
-        columns = min(WORKGROUP_SIZE, _power_of_two(-(-length // LANES)))
-        # With rows to spare, fewer invocations per row mean fewer steps to combine them.
-        enough = 4 * WORKGROUP_SIZE * max(profile.compute_units, 1)
-        while columns > subgroup and rows * columns > enough:
-            columns //= 2
-    side = min(WORKGROUP_SIZE // columns, _power_of_two(rows))
+        return _inner_layout(rows, columns, 1, subgroup, persistent=True)
+    # A row is shared by one subgroup, by more invocations where there are few rows.
+    most = _power_of_two(-(-length // lanes))
+    columns = min(most, max(subgroup, 32) if profile.device_type != "cpu" else subgroup)
+    enough = _GROUPS_PER_UNIT * WORKGROUP_SIZE * _units(profile)
+    while columns < min(most, WORKGROUP_SIZE) and rows * columns < enough:
+        columns *= 2
+    layout = _inner_layout(rows, columns, lanes, subgroup)
+    if not (static_length and held):
+        return layout
+    while columns * held < length:
+        columns *= 2
+    if columns > widest_kept_row(profile):
+        return layout
+    rounds = -(-length // (columns * lanes))
+    return _inner_layout(rows, columns, lanes, subgroup, rounds=rounds)
+
+
+def widest_kept_row(profile: Any) -> int:
+    """Invocations that may share a row which stays in their registers."""
+    if profile.device_type == "cpu":
+        # A software rasteriser puts all registers aside at every barrier.
+        return reduction_subgroup(profile)
+    return min(_LARGEST_WORKGROUP, profile.max_workgroup_invocations)
+
+
+def _inner_layout(
+    rows: int, columns: int, lanes: int, subgroup: int, *, persistent: bool = False, rounds: int = 0
+) -> WorkgroupLayout:
+    side = max(1, min(WORKGROUP_SIZE // columns, _power_of_two(rows)))
     # A workgroup holds at least one whole subgroup.
     side = max(side, subgroup // columns)
-    return WorkgroupLayout(side, columns, 1 if persistent else LANES, subgroup, True, persistent)
+    return WorkgroupLayout(side, columns, lanes, subgroup, True, persistent, rounds)
+
+
+def _units(profile: Any) -> int:
+    return profile.compute_units or ASSUMED_COMPUTE_UNITS
 
 
 def reduction_subgroup(profile: Any) -> int:

@@ -85,6 +85,8 @@ class ReductionCodegen:
     ) -> tuple[CSEVariable, ...]:
         register = _accumulator(dtype)
         scalar = compute_type(register)
+        if reduction_type == "welford_reduce" and self.layout.rounds:
+            return self._moments_of_kept_row(register, value)
         if reduction_type == "welford_reduce":
             parts = [f"{scalar}({value})", f"{scalar}(0)", f"{scalar}(1)"]
         else:
@@ -94,6 +96,17 @@ class ReductionCodegen:
         return tuple(
             self._result(f"{state}.{field}", register) for field in ("mean", "m2", "weight")
         )
+
+    def _moments_of_kept_row(self, register: torch.dtype, value: Value) -> tuple[CSEVariable, ...]:
+        """Mean first, then the squared distances from it: exact, and no division for every element."""
+        scalar = compute_type(register)
+        length = f"{scalar}({self._reduction_tree().numel})"  # type: ignore[attr-defined]
+        total = self._combined(f"Sum<{scalar}>", f"{scalar}({value})", scalar)
+        mean = self._result(f"{total} / {length}", register)
+        self.codegen_body()  # type: ignore[attr-defined]
+        distance = self.cse.generate(self.compute, f"{scalar}({value}) + (-{mean})", dtype=register)
+        squares = self._combined(f"Sum<{scalar}>", f"{distance} * {distance}", scalar)
+        return mean, self._result(squares, register), self._result(length, register)
 
     def _arg(
         self, dtype: torch.dtype, src_dtype: torch.dtype, reduction_type: str, value: Value
