@@ -19,7 +19,9 @@ from torchvk_compile import config, torch_compat
 from torchvk_compile.cache_repair import with_repair
 from torchvk_compile.errors import TorchVKError, UnsupportedOperatorError
 from torchvk_compile.profiling import spans
+from torchvk_compile.tuning.choice import measured_choices
 
+_MEASURED_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 _registration_lock = threading.Lock()
 _OPAQUE_MODULES = tuple(
     f"torchvk_compile.{name}"
@@ -32,6 +34,7 @@ _OPAQUE_MODULES = tuple(
         "plan",
         "profiling",
         "staging",
+        "tuning",
     )
 )
 
@@ -51,25 +54,30 @@ def torchvk(
     Args:
         gm: the graph.
         example_inputs: fake tensors and sizes it was traced with.
-        mode: ``None`` or ``"default"``.
-        options: Inductor options to set for this graph.
+        mode: ``"default"``, or ``"max-autotune"`` to have tiles measured on the device (see `tuning`).
+        options: Inductor options to set for this graph; ``max_autotune`` is the same as the mode.
 
     Raises:
         ValueError: for an unknown mode.
     """
-    if mode not in (None, "default"):
+    if mode not in (None, "default", *_MEASURED_MODES):
         raise ValueError(
-            f'torchvk knows mode "default", not {mode!r}: leave mode out; there are no CUDA graphs to '
-            "ask for, and tiles are chosen by a model of the device"
+            f'torchvk knows the modes "default" and "max-autotune", not {mode!r}; there are no CUDA graphs '
+            "to ask for: a compiled graph is one submission anyway"
         )
+    # Inductor's own switch stays off: it changes what is fused.
+    options = dict(options or {})
+    measured = options.pop("max_autotune", False) or mode in _MEASURED_MODES
+    compile_partition = _compile_measured if measured else _compile_partition
     register_with_inductor()
     devices = {_device_type(value) for value in _graph_values(gm, example_inputs)}
 
     def compile_on_device(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        settings = _settings() | (options or {})
-        with spans.span("compile", "AOTAutograd"), _cached_by_source(gm):
+        settings = _settings() | options
+        kind = _cached_as_measured() if measured else contextlib.nullcontext()
+        with spans.span("compile", "AOTAutograd"), _cached_by_source(gm), kind:
             return with_repair(
-                lambda: torch_compat.compile_with_autograd(gm, inputs, _compile_partition, settings)
+                lambda: torch_compat.compile_with_autograd(gm, inputs, compile_partition, settings)
             )
 
     if "vk" in devices:
@@ -172,6 +180,19 @@ def _compile_partition(
             plain.place = plain.place or _place_of(plain.op, gm)
             return _refusing(plain)
         raise plain from (None if plain is not error else error.__cause__)
+
+
+def _compile_measured(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any
+) -> Any:
+    """As `_compile_partition`, with tiles that were measured."""
+    with measured_choices(), _cached_as_measured():
+        return _compile_partition(gm, example_inputs, **kwargs)
+
+
+def _cached_as_measured() -> contextlib.AbstractContextManager[Any]:
+    """Keeps graphs with measured tiles apart from others in torch's caches."""
+    return torch_compat.cached_apart("measured")
 
 
 def _place_of(op: str, gm: torch.fx.GraphModule) -> str:

@@ -50,6 +50,7 @@ ARTIFACTS = {
     "kernels": "each Slang module that is compiled, and how long it took; +: its source",
     "plans": "each compiled graph: kernels, dispatches, memory; +: each time one runs",
     "fusion": "which operators each kernel computes, and their source lines",
+    "tuning": "with mode max-autotune, what was measured and chosen; +: each candidate",
     "cache": "what the caches write and drop; +: each hit and miss",
     "runtime": "devices that are opened, and under which driver",
     "eager": "each eager operator that is compiled, with its dtypes and shapes",

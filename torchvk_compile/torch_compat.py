@@ -294,8 +294,11 @@ class DynamoWatch:
     def stop(self) -> None:
         from torch._dynamo.callback import callback_handler
 
-        callback_handler.remove_start_callback(self._begun)
-        callback_handler.remove_end_callback(self._ended)
+        # `torch._dynamo.reset` in between has forgotten them.
+        with contextlib.suppress(ValueError):
+            callback_handler.remove_start_callback(self._begun)
+        with contextlib.suppress(ValueError):
+            callback_handler.remove_end_callback(self._ended)
 
 
 class AnnotationRecorder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from torchvk_compile.plan.graph_plan import (
+    PLAN_VERSION,
     ArenaBuffer,
     Dispatch,
     GraphPlan,
@@ -49,7 +50,7 @@ def test_json_round_trip() -> None:
 
 
 def test_a_plan_of_another_version_is_refused() -> None:
-    text = _plan().to_json().replace('"version": 3', '"version": 0')
+    text = _plan().to_json().replace(f'"version": {PLAN_VERSION}', '"version": 0')
     with pytest.raises(ValueError, match="another version"):
         GraphPlan.from_json(text, "")
 

@@ -235,6 +235,7 @@ def _shell(call: AttentionCall, config: AttentionConfig, width: int, value_width
             "results": [_result(name, dtype, result_width) for name, result_width in results],
         },
         subgroup_size=config.subgroup if config.subgroup > 1 else 0,
+        configuration=str(config),
     )
 
 

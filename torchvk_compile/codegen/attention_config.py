@@ -1,7 +1,7 @@
 """Which tile attention is computed with.
 
-In: which pass, the widths of the heads and the device's profile. Out: an `AttentionTile` or an `AttentionPanel`.
-Forbidden: emitting code.
+In: which pass, the widths of the heads and the device's profile. Out: an `AttentionTile` or an `AttentionPanel`, or
+all that are worth measuring. Forbidden: emitting code.
 
 All passes multiply twice: scores (rows x columns) from two operands, then the scores with a third one into rows of
 accumulators. Rows are queries, except where the gradients of keys and values are accumulated: there they are keys.
@@ -38,6 +38,9 @@ class AttentionTile(Tile):
     subgroup: int
     step: int = 16
 
+    def __str__(self) -> str:
+        return f"{super().__str__()}, {self.step} at a time"
+
     def vectors(self, width: int) -> int:
         """Accumulator vectors of one invocation and row, for heads of this width."""
         return -(-width // (4 * self.threads_n))
@@ -62,6 +65,12 @@ _TILES: dict[Pass, tuple[tuple[int, int, int, int], ...]] = {
     "query": ((64, 64, 32, 4), (128, 64, 64, 4), (256, 32, 128, 4)),
     "key_value": ((64, 64, 32, 4), (128, 64, 64, 4), (256, 32, 128, 4)),
 }
+_MORE_TILES = ((64, 32, 64, 8), (64, 32, 64, 4), (64, 128, 64, 8))
+"""Further tiles that are worth measuring, for all passes."""
+
+_PANELS = ((16, 4), (8, 4), (16, 2), (8, 8), (4, 8), (4, 4))
+"""Rows and columns of the panels that are worth measuring."""
+
 _PANEL_REGISTERS = 128
 """Accumulators of a lane beyond which a panel has fewer rows."""
 
@@ -75,12 +84,27 @@ def choose_config(which: Pass, profile: Any, width: int) -> AttentionConfig:
         width: of the wider head, of query and key or of value.
     """
     if runs_panels(profile, torch.float32):
-        vectors = -(-width // profile.subgroup_size) * (2 if which == "key_value" else 1)
-        rows = 16
-        while rows > 4 and rows * vectors > _PANEL_REGISTERS:
-            rows //= 2
-        return AttentionPanel(rows, 4, profile.subgroup_size)
+        panel = AttentionPanel(16, 4, profile.subgroup_size)
+        while panel.rows > 4 and _accumulators(panel, which, width) > _PANEL_REGISTERS:
+            panel = dataclasses.replace(panel, rows=panel.rows // 2)
+        return panel
     return tile(which, width, reduction_subgroup(profile))
+
+
+def alternatives(which: Pass, profile: Any, width: int) -> list[AttentionConfig]:
+    """Everything that is worth measuring; arguments as for `choose_config`."""
+    if runs_panels(profile, torch.float32):
+        panels = [AttentionPanel(*size, profile.subgroup_size) for size in _PANELS]
+        most = 2 * _PANEL_REGISTERS
+        return [panel for panel in panels if _accumulators(panel, which, width) <= most]
+    subgroup = reduction_subgroup(profile)
+    sizes = dict.fromkeys([*_TILES["forward"], *_TILES[which], *_MORE_TILES])
+    return [AttentionTile(m, n, 4, thread, subgroup) for w, m, n, thread in sizes if width <= w]
+
+
+def _accumulators(panel: AttentionPanel, which: Pass, width: int) -> int:
+    """Of a lane, for its rows."""
+    return panel.rows * panel.vectors(width) * (2 if which == "key_value" else 1)
 
 
 def tile(which: Pass, width: int, subgroup: int) -> AttentionTile:

@@ -129,6 +129,7 @@ class PatchKernel(TemplateKernel):
             epilogue=epilogue,
             template="conv_direct.slang.j2" if is_direct(config) else "conv_tile.slang.j2",
             layout=workgroup(config, lanes=1 if _is_scattered(product) else LANES),
+            configuration=str(config),
         )
         self._source, self._weights, self._product, self._config = source, weights, product, config
 

@@ -1,6 +1,7 @@
 """Which tile a convolution is computed with.
 
-In: sizes (hints where they are dynamic), dtype and the device's profile. Out: a `TileConfig`. Forbidden: emitting code.
+In: sizes (hints where they are dynamic), dtype and the device's profile. Out: a `TileConfig`, or all
+that are worth measuring. Forbidden: emitting code.
 """
 
 from __future__ import annotations
@@ -10,7 +11,16 @@ from typing import Any
 
 import torch
 
-from torchvk_compile.codegen.gemm_config import BROAD, HIGH, LARGE, MEDIUM, SMALL, TileConfig
+from torchvk_compile.codegen.gemm_config import (
+    BROAD,
+    HIGH,
+    LARGE,
+    MEDIUM,
+    SMALL,
+    TileConfig,
+    best_of_each,
+    by_model,
+)
 from torchvk_compile.codegen.layout import WorkgroupLayout
 from torchvk_compile.codegen.tiles import SHARED_MEMORY, compute_units
 
@@ -23,6 +33,8 @@ _MOST_PARTS = 64
 # On a CPU driver an invocation computes its outputs alone: shared memory is slow there and unrolled tiles take long to
 # compile.
 DIRECT = TileConfig(8, 4, 8, 4, 1)
+_DIRECT_ROWS = (16, 8, 4, 2)
+"""Outputs of an invocation, four times over, that are worth measuring."""
 
 FLAT = TileConfig(16, 64, 4, 4, 16)
 SLIM = TileConfig(64, 16, 4, 4, 16)
@@ -80,6 +92,20 @@ def choose_config(
         config = SMALL
     assert config.shared_bytes(accumulator.itemsize) <= SHARED_MEMORY
     return _split(profile, config, count, m, n, k)
+
+
+def alternatives(
+    profile: Any, count: int, m: int, n: int, k: int, accumulator: torch.dtype
+) -> list[TileConfig]:
+    """Everything that is worth measuring, what the model of matrix products expects most of first.
+
+    Arguments as for `choose_config`.
+    """
+    if profile.device_type == "cpu":
+        direct = [dataclasses.replace(DIRECT, block_m=r, thread_m=r) for r in _DIRECT_ROWS]
+        return [_split(profile, config, count, m, n, k) for config in direct] + [SMALL]
+    tiles = list(CONFIGS.values()) if accumulator is torch.float32 else [SMALL, FLAT, SLIM]
+    return best_of_each(by_model(profile, tiles, count, m, n, k))
 
 
 def _tile(m: int, n: int, accumulator: torch.dtype, long: bool) -> TileConfig:

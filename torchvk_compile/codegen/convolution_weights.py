@@ -93,6 +93,7 @@ class WeightGradientKernel(TemplateKernel):
             if is_direct(config)
             else "conv_weights_tile.slang.j2",
             layout=workgroup(config, lanes=LANES),
+            configuration=str(config),
         )
         self._narrow, self._wide, self._product, self._config = narrow, wide, product, config
 

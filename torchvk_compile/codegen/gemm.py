@@ -88,6 +88,7 @@ class GemmKernel(TemplateKernel):
             epilogue=epilogue,
             template="gemm_panel.slang.j2" if panel else "gemm_tile.slang.j2",
             layout=_workgroup(config),
+            configuration=str(config),
         )
         self._a, self._b, self._config = a, b, config
         if not panel:

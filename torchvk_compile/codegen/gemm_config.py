@@ -1,12 +1,13 @@
 """Which tile a matrix product is computed with.
 
-In: sizes (hints where they are dynamic), dtype and the device's profile. Out: a `TileConfig` or a
-`PanelConfig`. Forbidden: emitting code.
+In: sizes (hints where they are dynamic), dtype and the device's profile. Out: a `GemmConfig`, or
+all that are worth measuring. Forbidden: emitting code.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -26,6 +27,10 @@ class TileConfig(Tile):
 
     block_k: int
     split_k: int = 1
+
+    def __str__(self) -> str:
+        split = f", split {self.split_k}" if self.split_k > 1 else ""
+        return f"{super().__str__()}, {self.block_k} of K{split}"
 
     def tiles(self, batch: int, m: int, n: int) -> int:
         """Workgroups without splitting K."""
@@ -49,7 +54,19 @@ class PanelConfig(Panel):
     steps: int
     split_k: int = 1
 
+    def __str__(self) -> str:
+        return f"{super().__str__()}, {self.steps} of K"
 
+
+@dataclasses.dataclass(frozen=True)
+class RowConfig:
+    """A reduction per output, as loop kernels do it: for products with a vector."""
+
+    def __str__(self) -> str:
+        return "a reduction per output"
+
+
+ROWS = RowConfig()
 GemmConfig = TileConfig | PanelConfig
 
 # 8x8 outputs per invocation: 16 FMA per 16-byte read of shared memory, in 128 registers on RDNA.
@@ -63,13 +80,13 @@ WIDE = TileConfig(16, 64, 4, 4, 32)
 
 # Share of a compute unit's peak that one workgroup reaches alone, and that many together reach.
 _RATES = {
-    LARGE: (0.62, 0.64),
-    HIGH: (0.46, 0.58),
-    BROAD: (0.46, 0.58),
-    MEDIUM: (0.26, 0.52),
-    SMALL: (0.16, 0.40),
-    TALL: (0.13, 0.26),
-    WIDE: (0.13, 0.26),
+    (128, 128): (0.62, 0.64),
+    (128, 64): (0.46, 0.58),
+    (64, 128): (0.46, 0.58),
+    (64, 64): (0.26, 0.52),
+    (32, 32): (0.16, 0.40),
+    (64, 16): (0.13, 0.26),
+    (16, 64): (0.13, 0.26),
 }
 _UNIT_FLOPS = 0.4e12
 _UNIT_BYTES = 20e9
@@ -78,6 +95,21 @@ _PASS_SECONDS = 3e-6
 
 _SPLIT_MARGIN = 1.15
 """A split K must promise to be faster by this: it takes memory and a second kernel."""
+
+_PANELS = {
+    (16, 4): 1.0,
+    (8, 4): 1.02,
+    (8, 2): 1.24,
+    (4, 8): 1.33,
+    (4, 4): 1.47,
+    (2, 8): 2.5,
+    (1, 8): 5.1,
+}
+"""Rows and columns of the panels that are worth measuring, with their time for a product of 256 x 256 x 256, relative
+to the first one's (lavapipe, Mesa 25.0, eight lanes)."""
+
+_HOPELESS = 4
+"""How much slower than the fastest a tile may be by the model: more than it has been wrong by."""
 
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128)
 _SHORTEST_PART = 64
@@ -96,22 +128,67 @@ def choose_config(
     """
     if runs_panels(profile, accumulator):
         return _panel(profile, batch * m * n * k)
-    units = compute_units(profile)
+    config = _all_tiles(profile, batch, m, n, k, accumulator)[0]
+    assert config.shared_bytes(accumulator.itemsize) <= SHARED_MEMORY
+    return config
+
+
+def alternatives(
+    profile: Any, batch: int, m: int, n: int, k: int, accumulator: torch.dtype
+) -> list[GemmConfig | RowConfig]:
+    """Everything that is worth measuring for a product, what the model expects most of first.
+
+    Arguments as for `choose_config`.
+    """
+    found: list[GemmConfig | RowConfig] = [ROWS] if min(m, n) == 1 else []
+    if runs_panels(profile, accumulator):
+        lanes = profile.subgroup_size
+        panels = [PanelConfig(*size, lanes, min(8, lanes)) for size in _PANELS]
+        return [*found, *sorted(panels, key=lambda panel: _panel_cost(panel, m, n)), SMALL]
+    return found + best_of_each(_all_tiles(profile, batch, m, n, k, accumulator))
+
+
+def best_of_each(ranked: Sequence[TileConfig]) -> list[TileConfig]:
+    """The same tiles, each with its best split before any with another one."""
+    first: dict[TileConfig, TileConfig] = {}
+    for tile in ranked:
+        first.setdefault(dataclasses.replace(tile, split_k=1), tile)
+    return list(dict.fromkeys([*first.values(), *ranked]))
+
+
+def _all_tiles(
+    profile: Any, batch: int, m: int, n: int, k: int, accumulator: torch.dtype
+) -> list[TileConfig]:
+    """All tiles and splits, the fastest by the model first."""
     # Wider accumulators and 32-bit integer products take more registers than 8x8 outputs leave.
     tiles = [LARGE, HIGH, BROAD, MEDIUM, SMALL] if accumulator is torch.float32 else [SMALL]
     if n <= TALL.block_n:
         tiles.append(TALL)
     if m <= WIDE.block_m:
         tiles.append(WIDE)
-    candidates = [
+    return by_model(profile, tiles, batch, m, n, k)
+
+
+def by_model(
+    profile: Any, tiles: Sequence[TileConfig], batch: int, m: int, n: int, k: int
+) -> list[TileConfig]:
+    """Tiles with every sensible split of K, the fastest by the model first, without the hopeless.
+
+    Args:
+        profile: the device's `DeviceProfile`.
+        tiles: without a split.
+        batch, m, n, k: sizes of the products, or hints of them.
+    """
+    units = compute_units(profile)
+    splits = [
         dataclasses.replace(tile, split_k=parts)
         for tile in tiles
         for parts in _PARTS
         if parts == 1 or k >= parts * _SHORTEST_PART
     ]
-    config = min(candidates, key=lambda c: _seconds(c, units, batch, m, n, k))
-    assert config.shared_bytes(accumulator.itemsize) <= SHARED_MEMORY
-    return config
+    seconds = {split: _seconds(split, units, batch, m, n, k) for split in splits}
+    limit = _HOPELESS * min(seconds.values())
+    return sorted((split for split in splits if seconds[split] <= limit), key=seconds.__getitem__)
 
 
 def _seconds(config: TileConfig, units: int, batch: int, m: int, n: int, k: int) -> float:
@@ -120,7 +197,7 @@ def _seconds(config: TileConfig, units: int, batch: int, m: int, n: int, k: int)
     A compute unit works at the rate that its workgroups reach together; the unit with most of them
     decides. Splitting K adds a pass that reads the partial sums.
     """
-    alone, together = _RATES[dataclasses.replace(config, split_k=1)]
+    alone, together = _RATES[config.block_m, config.block_n]
     per_unit = -(-config.tiles(batch, m, n) * config.split_k // units)
     flops = 2 * config.block_m * config.block_n * -(-k // config.split_k)
     seconds = per_unit * flops / (_UNIT_FLOPS * min(together, per_unit * alone))
@@ -149,3 +226,9 @@ def _panel(profile: Any, multiplications: int) -> PanelConfig:
     subgroup = profile.subgroup_size
     rows, columns = (8, 2) if multiplications <= 64**3 else (16, 4)
     return PanelConfig(rows, columns, subgroup, min(8, subgroup))
+
+
+def _panel_cost(panel: PanelConfig, m: int, n: int) -> float:
+    """Grows with a product's time: all outputs of all panels, at the panel's rate."""
+    panels = -(-m // panel.block_m) * -(-n // panel.block_n)
+    return panels * panel.block_m * panel.block_n * _PANELS[panel.rows, panel.columns]

@@ -96,6 +96,7 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         self.origins: frozenset[torch.fx.Node] = frozenset()
         self.cost = Cost()
         self.part: str | None = None
+        self.configuration = ""
         self.helpers = IndentedBuffer()
         self.prefix = IndentedBuffer()
         self.lane_indexing = IndentedBuffer()

@@ -40,6 +40,7 @@ class Shell:
         modules: library modules it imports.
         values: what else the template needs.
         subgroup_size: size the shell relies on, 0 if none.
+        configuration: see `KernelSpec`.
     """
 
     template: str
@@ -47,6 +48,7 @@ class Shell:
     modules: tuple[str, ...]
     values: Mapping[str, Any]
     subgroup_size: int = 0
+    configuration: str = ""
 
 
 class Launch(ir.ExternKernelOut):
@@ -144,6 +146,7 @@ class Launch(ir.ExternKernelOut):
             subgroup_size=self._shell.subgroup_size,
             arguments=arguments,
             origin=origin,
+            configuration=self._shell.configuration,
         )
         text = (f"// {origin}\n" if origin else "") + source.replace(KERNEL_NAME, name)
         wrapper.define_slang_kernel(DefinedKernel(spec, text, frozenset(self._shell.modules)))

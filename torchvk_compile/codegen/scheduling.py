@@ -109,6 +109,7 @@ class VulkanScheduling(SIMDScheduling):
                     subgroup_size=kernel.layout.subgroup if kernel.layout.subgroup > 1 else 0,
                     arguments=kernel.collector.arguments(),
                     origin=origin,
+                    configuration=kernel.configuration,
                 ),
                 source=_comment(origin) + src_code.replace(KERNEL_NAME, name),
                 modules=frozenset(kernel.modules),

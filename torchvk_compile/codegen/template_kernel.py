@@ -49,6 +49,7 @@ class TemplateKernel(SlangKernel):
         template: file name of the shell in `codegen_templates`.
         layout: size of the workgroup, lanes of the store step, subgroup size if the shell relies
             on one.
+        configuration: see `KernelSpec`.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class TemplateKernel(SlangKernel):
         epilogue: Epilogue | None,
         template: str,
         layout: WorkgroupLayout,
+        configuration: str,
     ) -> None:
         self._output = output
         size = [V.graph.sizevars.simplify(s) for s in output.get_size()]
@@ -68,6 +70,7 @@ class TemplateKernel(SlangKernel):
             {"x": sympy_product(size)}, features=SIMDKernelFeatures([], sympy_product(size))
         )
         self.layout = layout
+        self.configuration = configuration
         self._size = size
         self._indices = [sympy_index_symbol(name) for name in index_names]
         self._value = value

@@ -35,6 +35,9 @@ class Tile:
     thread_m: int
     thread_n: int
 
+    def __str__(self) -> str:
+        return f"tile {self.block_m}x{self.block_n}, {self.thread_m}x{self.thread_n} an invocation"
+
     @property
     def threads_m(self) -> int:
         return self.block_m // self.thread_m
@@ -63,6 +66,9 @@ class Panel:
     rows: int
     columns: int
     subgroup: int
+
+    def __str__(self) -> str:
+        return f"panel {self.rows}x{self.columns} a lane, {self.subgroup} lanes"
 
     @property
     def block_m(self) -> int:

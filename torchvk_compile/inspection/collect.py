@@ -174,6 +174,7 @@ def _kernels(compiled: CompiledPlan) -> tuple[Kernel, ...]:
                 name=kernel.name,
                 slang=slang[kernel.name],
                 spirv=spirv[kernel.name],
+                configuration=kernel.configuration,
                 workgroup_size=kernel.workgroup_size,
                 subgroup_size=kernel.subgroup_size,
                 statistics=dict(report["statistics"]),

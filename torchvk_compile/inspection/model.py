@@ -94,6 +94,7 @@ class Kernel:
     Attributes:
         slang: its part of the module.
         spirv: disassembly, or why there is none.
+        configuration: the tile it was written with; empty for loop kernels.
         workgroup_size: invocations of a workgroup.
         subgroup_size: the size it demands, 0 if any will do.
         statistics: what the driver's compiler reports, by its own names; empty where it does not.
@@ -103,6 +104,7 @@ class Kernel:
     name: str
     slang: str
     spirv: str
+    configuration: str
     workgroup_size: int
     subgroup_size: int
     statistics: dict[str, int | float | bool]

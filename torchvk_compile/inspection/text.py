@@ -80,12 +80,13 @@ def _table(graph: Graph, executed: bool) -> Table:
             cells += _registers(kernels[step.kernel])
         sources = [graph.sources[i] for i in step.sources]
         places = dict.fromkeys(f"{Path(s.file).name}:{s.line}" for s in sources)
-        table.add_row(*cells, _names(step), ", ".join(places))
+        table.add_row(*cells, _names(step, kernels[step.kernel]), ", ".join(places))
     return table
 
 
-def _names(step: Step) -> str:
-    return ", ".join(name.removeprefix("aten.") for name in step.operators) or step.kernel
+def _names(step: Step, kernel: Kernel) -> str:
+    names = ", ".join(name.removeprefix("aten.") for name in step.operators) or step.kernel
+    return f"{names} ({kernel.configuration})" if kernel.configuration else names
 
 
 def _times(step: Step) -> list[str]:

@@ -13,22 +13,33 @@ from torch._inductor import ir
 from torch._inductor.virtualized import V
 
 from torchvk_compile.codegen.attention import AttentionCall, head_width, launch_attention
-from torchvk_compile.codegen.attention_config import Pass, choose_config
+from torchvk_compile.codegen.attention_config import Pass, alternatives, choose_config
 from torchvk_compile.codegen.device_profile import profile_of
 from torchvk_compile.codegen.dtypes import require_supported
 from torchvk_compile.codegen.launch import contiguous_input
 from torchvk_compile.lowering.matmul import realize_operand
 from torchvk_compile.lowering.registry import route
+from torchvk_compile.tuning.choice import chosen
+from torchvk_compile.tuning.problem import Problem
+
+_operators = torch.ops.torchvk
+_FORWARD = ("query", "key", "value", "mask", "seed")
+_BACKWARD = ("gradient", *_FORWARD, "logsumexp", "delta")
+_OPERATORS: dict[Pass, tuple[torch._ops.OpOverload, tuple[str, ...]]] = {
+    "forward": (_operators.attention.default, _FORWARD),
+    "query": (_operators.attention_query_gradient.default, _BACKWARD),
+    "key_value": (_operators.attention_key_value_gradient.default, _BACKWARD),
+}
+"""The operator of every pass and its tensors, in order."""
 
 _OP = "aten.scaled_dot_product_attention"
 
 
 def register_attention() -> None:
     """Route the operators of `torchvk_compile.device.attention` here."""
-    operators = torch.ops.torchvk
-    route(operators.attention.default, _attention)
-    route(operators.attention_query_gradient.default, _query_gradient)
-    route(operators.attention_key_value_gradient.default, _key_value_gradient)
+    route(_operators.attention.default, _attention)
+    route(_operators.attention_query_gradient.default, _query_gradient)
+    route(_operators.attention_key_value_gradient.default, _key_value_gradient)
 
 
 def _attention(
@@ -101,7 +112,19 @@ def _pass(
         token_major=token_major,
     )
     widest = max(head_width(query), head_width(value))
-    return launch_attention(call, choose_config(which, profile, widest))
+    operator, order = _OPERATORS[which]
+    inputs = {**operands, "mask": call.mask, "seed": call.seed, **call.statistics}
+    config = chosen(
+        choose_config(which, profile, widest),
+        lambda: alternatives(which, profile, widest),
+        lambda: Problem.of(
+            operator,
+            query.get_device(),
+            *(inputs[name] for name in order),
+            *(dropout_p, is_causal, scale, token_major),
+        ),
+    )
+    return launch_attention(call, config)
 
 
 def _rows_in_memory(x: Any) -> ir.IRNode:

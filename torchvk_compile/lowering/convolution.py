@@ -18,7 +18,7 @@ from torch._inductor.virtualized import V, ops
 from torch.utils._sympy.functions import FloorDiv
 
 from torchvk_compile.codegen.convolution import PatchKernel, PatchProduct
-from torchvk_compile.codegen.convolution_config import choose_config
+from torchvk_compile.codegen.convolution_config import alternatives, choose_config
 from torchvk_compile.codegen.convolution_geometry import adjoint_axis, forward_axis
 from torchvk_compile.codegen.device_profile import profile_of
 from torchvk_compile.codegen.dtypes import require_supported
@@ -27,6 +27,8 @@ from torchvk_compile.errors import UnsupportedOperatorError
 from torchvk_compile.lowering.decomposed import route_decomposition
 from torchvk_compile.lowering.depthwise import is_depthwise, multiply_depthwise
 from torchvk_compile.lowering.matmul import ACCUMULATORS, realize_operand
+from torchvk_compile.tuning.choice import chosen
+from torchvk_compile.tuning.problem import Problem
 
 aten = torch.ops.aten
 
@@ -174,8 +176,21 @@ def _convolution(
     channels_last = is_channels_last(x) or is_channels_last(weight)
     if bias is not None:
         bias = realize_operand(bias)
+    settings = (stride, padding, dilation, transposed, output_padding, groups)
+
+    def problem() -> Problem:
+        return Problem.of(aten.convolution.default, x.get_device(), x, weight, bias, *settings)
+
     return multiply_patches(
-        "aten.convolution", geometry, x, weight, size, channels_last, bias=bias, adjoint=transposed
+        "aten.convolution",
+        geometry,
+        x,
+        weight,
+        size,
+        channels_last,
+        problem,
+        bias=bias,
+        adjoint=transposed,
     )
 
 
@@ -193,6 +208,14 @@ def _convolution_backward(
     output_mask: Sequence[bool],
 ) -> Any:
     name = "aten.convolution_backward"
+    settings = (bias_sizes, stride, padding, dilation, transposed, output_padding, groups)
+
+    def problem_of(which: int) -> Callable[[], Problem]:
+        """One of the gradients: 0 for the input, 1 for the weights."""
+        mask = [which == i for i in range(3)]
+        op, device = aten.convolution_backward.default, x.get_device()
+        return lambda: Problem.of(op, device, gradient, x, weight, *settings, mask)
+
     geometry = Geometry(weight, stride, padding, dilation, transposed, groups)
     grad_x = grad_weight = grad_bias = None
     gradient = realize_operand(grad_output)
@@ -201,14 +224,21 @@ def _convolution_backward(
         channels_last = is_channels_last(gradient) or is_channels_last(weights)
         size = x.get_size()[2:]
         grad_x = multiply_patches(
-            name, geometry, gradient, weights, size, channels_last, adjoint=not transposed
+            name,
+            geometry,
+            gradient,
+            weights,
+            size,
+            channels_last,
+            problem_of(0),
+            adjoint=not transposed,
         )
     if output_mask[1]:
         from torchvk_compile.lowering.convolution_weights import weight_gradient
 
         source = realize_operand(x)
         narrow, wide = (source, gradient) if transposed else (gradient, source)
-        grad_weight = weight_gradient(name, geometry, narrow, wide)
+        grad_weight = weight_gradient(name, geometry, narrow, wide, problem_of(1))
     if output_mask[2]:
         spatial = list(range(2, len(gradient.get_size())))
         grad_bias = lowerings[aten.sum](ir.TensorBox(gradient), [0, *spatial])
@@ -261,6 +291,7 @@ def multiply_patches(
     weights: ir.IRNode,
     size: Sequence[sympy.Expr],
     channels_last: bool,
+    problem: Callable[[], Problem],
     *,
     adjoint: bool,
     bias: ir.IRNode | None = None,
@@ -274,6 +305,7 @@ def multiply_patches(
         weights: (first, second, *taps).
         size: spatial extents of the side that is computed.
         channels_last: layout of the result.
+        problem: the operator's call.
         bias: one number per output channel.
 
     Returns:
@@ -301,7 +333,7 @@ def multiply_patches(
         return multiply_depthwise(
             geometry, source, weights, size, accumulator, bias, adjoint=adjoint
         )
-    config = _config(source, product, accumulator)
+    config = _config(source, product, accumulator, problem)
     result = _patch_output(source, weights, product, config, accumulator, bias)
     if channels_last:
         result = lowerings[aten.view](result, [batch, *size, all_outputs])
@@ -309,7 +341,12 @@ def multiply_patches(
     return lowerings[aten.view](result, [batch, all_outputs, *size])
 
 
-def _config(source: ir.IRNode, product: PatchProduct, accumulator: torch.dtype) -> TileConfig:
+def _config(
+    source: ir.IRNode,
+    product: PatchProduct,
+    accumulator: torch.dtype,
+    problem: Callable[[], Problem],
+) -> TileConfig:
     device = source.get_device()
     assert device is not None
     pixels = V.graph.sizevars.optimization_hint(product.pixels, fallback=_HINT)
@@ -317,8 +354,13 @@ def _config(source: ir.IRNode, product: PatchProduct, accumulator: torch.dtype) 
     k = product.channels
     for axis in product.axes:
         k *= max(phase.taps for phase in axis.phases)
-    count = product.groups * product.phases
-    return choose_config(profile_of(device.index or 0), count, m, n, k, accumulator)
+    sizes = product.groups * product.phases, m, n, k
+    profile = profile_of(device.index or 0)
+    return chosen(
+        choose_config(profile, *sizes, accumulator),
+        lambda: alternatives(profile, *sizes, accumulator),
+        problem,
+    )
 
 
 def _patch_output(

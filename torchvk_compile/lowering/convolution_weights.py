@@ -6,6 +6,7 @@ leave the device idle. Forbidden: Slang text.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -14,7 +15,7 @@ from torch._inductor import ir
 from torch._inductor.lowering import lowerings
 from torch._inductor.virtualized import V
 
-from torchvk_compile.codegen.convolution_config import choose_config
+from torchvk_compile.codegen.convolution_config import alternatives, choose_config
 from torchvk_compile.codegen.convolution_weights import (
     WeightGradientKernel,
     WeightProduct,
@@ -30,9 +31,11 @@ from torchvk_compile.lowering.convolution import (
 )
 from torchvk_compile.lowering.depthwise import depthwise_weight_gradient, is_depthwise
 from torchvk_compile.lowering.matmul import realize_operand
+from torchvk_compile.tuning.choice import chosen
 
 if TYPE_CHECKING:
     from torchvk_compile.lowering.convolution import Geometry
+    from torchvk_compile.tuning.problem import Problem
 
 aten = torch.ops.aten
 prims = torch.ops.prims
@@ -42,7 +45,11 @@ _HINT = 4096
 
 
 def weight_gradient(
-    op: str, geometry: Geometry, narrow: ir.IRNode, wide: ir.IRNode
+    op: str,
+    geometry: Geometry,
+    narrow: ir.IRNode,
+    wide: ir.IRNode,
+    problem: Callable[[], Problem],
 ) -> ir.TensorBox:
     """The gradient of the weights.
 
@@ -51,6 +58,7 @@ def weight_gradient(
         geometry: the convolution.
         narrow: (N, first, *spatial): the gradient of a plain convolution's output, or a transposed convolution's input.
         wide: (N, groups * second, *spatial): the other one of input and gradient.
+        problem: the operator's call.
 
     Returns:
         A tensor of the weights' size; channels last if the wide side is.
@@ -78,7 +86,12 @@ def weight_gradient(
     columns = channels * product.taps
     pixels = V.graph.sizevars.optimization_hint(product.batch * product.image, fallback=_HINT)
     profile = profile_of(device.index or 0)
-    config = choose_config(profile, geometry.groups, rows, columns, pixels, accumulator, long=True)
+    sizes = geometry.groups, rows, columns, pixels
+    config = chosen(
+        choose_config(profile, *sizes, accumulator, long=True),
+        lambda: alternatives(profile, *sizes, accumulator),
+        problem,
+    )
     split = config.split_k > 1
     layout = ir.FixedLayout(
         device,

@@ -20,9 +20,17 @@ from torchvk_compile import config
 from torchvk_compile.codegen.device_profile import profile_of
 from torchvk_compile.codegen.dtypes import require_supported
 from torchvk_compile.codegen.gemm import GemmKernel
-from torchvk_compile.codegen.gemm_config import GemmConfig, choose_config
+from torchvk_compile.codegen.gemm_config import (
+    ROWS,
+    GemmConfig,
+    RowConfig,
+    alternatives,
+    choose_config,
+)
 from torchvk_compile.codegen.template_kernel import Epilogue
 from torchvk_compile.errors import UnsupportedOperatorError
+from torchvk_compile.tuning.choice import chosen
+from torchvk_compile.tuning.problem import Problem
 
 ACCUMULATORS = {
     torch.float16: torch.float32,
@@ -133,15 +141,19 @@ def matmul(
         load_bias = expand(bias, size).make_loader()
     epilogue = _scaling(accumulator, alpha, beta, load_bias)
 
-    if _templates_are_off() or (not sum_batch and _is_row_of_dot_products(a, b)):
-        sums = _dot_products(a, b, [*batch, m, n], accumulator)
-        return _finished(_total(sums) if sum_batch else sums, layout, epilogue)
-
     def hint(size: sympy.Expr) -> int:
         return sizevars.optimization_hint(size, fallback=_HINT)
 
-    products = hint(sympy_product(batch))
-    config = choose_config(profile, products, hint(m), hint(n), hint(k), accumulator)
+    sizes = hint(sympy_product(batch)), hint(m), hint(n), hint(k)
+    rows = _templates_are_off() or (not sum_batch and _is_row_of_dot_products(a, b))
+    config = chosen(
+        ROWS if rows else choose_config(profile, *sizes, accumulator),
+        lambda: [] if _templates_are_off() else alternatives(profile, *sizes, accumulator),
+        lambda: _problem(a, b, bias, beta, alpha, layout.dtype, sum_batch),
+    )
+    if isinstance(config, RowConfig):
+        sums = _dot_products(a, b, [*batch, m, n], accumulator)
+        return _finished(_total(sums) if sum_batch else sums, layout, epilogue)
     if config.split_k == 1 and bias_is_stored and not sum_batch:
         return _product_buffer(layout, [a, b, *bias_buffers], config, accumulator, epilogue)
     parts = [sympy.Integer(config.split_k)] if config.split_k > 1 else []
@@ -150,6 +162,26 @@ def matmul(
     while len(sums.get_size()) > len(size):
         sums = _total(sums)
     return _finished(sums, layout, epilogue)
+
+
+def _problem(
+    a: Any, b: Any, bias: Any, beta: Any, alpha: Any, out_dtype: torch.dtype, sum_batch: bool
+) -> Problem:
+    """The product as a call of one operator."""
+    aten = torch.ops.aten
+    device, batched = a.get_device(), len(a.get_size()) == 3
+    bias = None if beta == 0 else bias
+    if bias is not None:
+        plain = aten.addbmm if sum_batch else aten.baddbmm if batched else aten.addmm
+        operands: tuple[Any, ...] = (bias, a, b)
+        scaling = {"beta": beta, "alpha": alpha}
+    else:
+        plain, operands, scaling = (aten.bmm if batched else aten.mm), (a, b), {}
+    if out_dtype is a.get_dtype():
+        return Problem.of(plain.default, device, *operands, **scaling)
+    if out_dtype is torch.int32:
+        return Problem.of(aten._int_mm.default, device, a, b)
+    return Problem.of(plain.dtype, device, *operands, out_dtype, **scaling)
 
 
 def _templates_are_off() -> bool:

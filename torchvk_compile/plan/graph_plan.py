@@ -21,7 +21,7 @@ ArgumentKind = Literal["pointer", "i32", "u32", "i64", "f32", "f64"]
 
 _ARGUMENT_BYTES: dict[str, int] = {"pointer": 8, "i64": 8, "f64": 8, "i32": 4, "u32": 4, "f32": 4}
 
-PLAN_VERSION = 3
+PLAN_VERSION = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +56,7 @@ class KernelSpec:
         subgroup_size: required subgroup size, 0 where the kernel works with any.
         arguments: members of the argument struct in its order, those of nested structs as well.
         origin: FX nodes this kernel computes, for people.
+        configuration: the tile a template was written with, for people; empty for loop kernels.
     """
 
     name: str
@@ -63,6 +64,7 @@ class KernelSpec:
     subgroup_size: int
     arguments: tuple[KernelArgument, ...]
     origin: str = ""
+    configuration: str = ""
 
     def argument_offsets(self) -> tuple[int, ...]:
         """Byte offset of every argument in the table slice, following std140 for scalars and arrays of structs."""

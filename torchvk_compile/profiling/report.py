@@ -13,6 +13,7 @@ from rich.text import Text
 
 from torchvk_compile.profiling import summary
 from torchvk_compile.profiling.recording import Recording
+from torchvk_compile.profiling.summary import KernelTotal
 
 
 def tables(recording: Recording, rows: int) -> Group:
@@ -50,7 +51,7 @@ def _kernels(recording: Recording, rows: int) -> Table:
             f"{total.total_ns / total.calls / 1e3:.1f}",
             _rate(total.nbytes, total.total_ns),
             _rate(total.flops, total.total_ns),
-            ", ".join(total.operators) or total.kernel,
+            _names(total),
             ", ".join(total.places) or "(eager)",
         )
     if len(totals) > rows:
@@ -61,6 +62,11 @@ def _kernels(recording: Recording, rows: int) -> Table:
             str(calls), f"{ns / 1e6:.3f}", f"{share:.1%}", "", "", "", f"{len(rest)} more kernels"
         )
     return table
+
+
+def _names(total: KernelTotal) -> str:
+    names = ", ".join(total.operators) or total.kernel
+    return f"{names} ({total.configuration})" if total.configuration else names
 
 
 def _headline(recording: Recording) -> str:

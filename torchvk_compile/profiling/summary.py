@@ -26,6 +26,7 @@ class KernelTotal:
         graph: name of the plan.
         kernel: entry point.
         operators, places: what it computes, and the lines it comes from.
+        configuration: the tile it was written with; empty for loop kernels.
         annotations: names of the ``record_function`` blocks it was called in.
         calls: number of runs.
         total_ns: of all runs.
@@ -36,6 +37,7 @@ class KernelTotal:
     kernel: str
     operators: list[str]
     places: list[str]
+    configuration: str = ""
     annotations: list[str] = dataclasses.field(default_factory=list)
     calls: int = 0
     total_ns: float = 0.0
@@ -63,7 +65,10 @@ def kernel_totals(recording: Recording) -> list[KernelTotal]:
     for run in recording.kernels:
         plan, step = run.plan.plan, run.step
         key = (run.plan.runtime_name, step.kernel)
-        total = totals.setdefault(key, KernelTotal(plan.name, step.kernel, [], []))
+        total = totals.get(key)
+        if total is None:
+            (tile,) = (k.configuration for k in plan.kernels if k.name == step.kernel)
+            total = totals[key] = KernelTotal(plan.name, step.kernel, [], [], tile)
         for texts, more in (
             (total.operators, operators_of(plan, step)),
             (total.places, places_of(plan, step)),

@@ -223,6 +223,7 @@ function facts(step, kernel) {
     ["bandwidth", measured && moved ? `${(moved / step.time_ns).toFixed(2)} GB/s` : null],
     ["arithmetic", measured && step.flops ? `${(step.flops / step.time_ns).toFixed(2)} GFLOP/s` : null],
     ["grid", `${step.groups.join(" × ")} (${workgroups})`],
+    ["tile", kernel.configuration || null],
     ["workgroup", `${kernel.workgroup_size}`],
     ["subgroup", kernel.subgroup_size ? `${kernel.subgroup_size}` : s["Subgroup size"] ?? "any"],
     ["VGPRs", s["VGPRs"]],
