@@ -24,7 +24,7 @@ def test_an_operator_without_a_kernel_is_named(vk: torch.device) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return torch.linalg.eigvals(x).abs() + 1
 
-    x = torch.eye(3)
+    x = torch.eye(3, dtype=torch.complex64)
     with pytest.raises(UnsupportedOperatorError, match=r"linalg_eig.*called at .*test_faults.py:"):
         torch.compile(function, backend="torchvk")(x.to(vk))
     torch.testing.assert_close((x.to(vk) + 1).cpu(), x + 1)
@@ -43,7 +43,7 @@ def test_a_lost_device_names_what_it_was_given_last(vk: torch.device) -> None:
 
 
 def test_an_allowed_fallback_is_counted(vk: torch.device) -> None:
-    x = torch.eye(3) * 2
+    x = torch.eye(3, dtype=torch.complex64) * 2
     torch._dynamo.reset()
     with torchvk_compile.config.patch(cpu_fallback="allow"), torchvk_compile.audit() as audit:
         result = torch.compile(lambda x: torch.linalg.eigvals(x * 1).abs() + 1, backend="torchvk")(

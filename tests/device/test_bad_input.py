@@ -73,13 +73,13 @@ def test_fill_value_out_of_range(vk: torch.device) -> None:
 
 
 def test_unsupported_operator_names_itself(vk: torch.device) -> None:
-    tensor = torch.eye(3, device=vk)
+    tensor = torch.eye(3, dtype=torch.complex64, device=vk)
     with pytest.raises(UnsupportedOperatorError, match=r"aten\.linalg_eig.*complex64.*3"):
         torch.linalg.eig(tensor)
 
 
 def test_unsupported_operator_may_run_on_the_cpu_where_allowed(vk: torch.device) -> None:
-    host = torch.tensor([[2.0, 1.0], [1.0, 2.0]])
+    host = torch.tensor([[2.0, 1.0j], [-1.0j, 2.0]])
     with config.patch(cpu_fallback="allow"):
         values, vectors = torch.linalg.eig(host.to(vk))
         assert values.device == vk and vectors.device == vk

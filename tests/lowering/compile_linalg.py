@@ -21,9 +21,13 @@ _ops = torch.ops.torchvk
 KERNELS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "cholesky": lambda a, whole: _ops.cholesky(a),
     "lu": lambda a, whole: _ops.lu(a, True),
+    "lu, complex": lambda a, whole: _ops.lu(a.view(4, 48, 48, 2), True),
     "permutation": lambda a, whole: _ops.permutation(whole, SIZE, False),
     "triangular": lambda a, whole: _ops.solve_triangular(a, a, True, False),
     "triangular, one column": lambda a, whole: _ops.solve_triangular(a, a[..., :1], True, False),
+    "triangular, complex": lambda a, whole: _ops.solve_triangular(
+        a.view(4, 48, 48, 2), a.view(4, 48, 48, 2), True, False
+    ),
     "qr": lambda a, whole: _ops.qr(a),
     "reflect": lambda a, whole: _ops.reflect(a, a[..., 0], a, True),
     "reflect, one column": lambda a, whole: _ops.reflect(a, a[..., 0], a[..., :1], True),
@@ -31,6 +35,7 @@ KERNELS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "ldl_solve": lambda a, whole: _ops.ldl_solve(a, whole, a),
     "squaring": lambda a, whole: _ops.squaring(a, whole[:, 0].contiguous()),
     "eigh": lambda a, whole: _ops.eigh(a, True),
+    "eig": lambda a, whole: _ops.eig(a, True),
     "svd": lambda a, whole: _ops.svd(a, True),
 }
 

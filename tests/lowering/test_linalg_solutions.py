@@ -102,8 +102,3 @@ def test_compositions(assert_close_like_cpu: Check) -> None:
     a = (_random(4, 4, dtype=torch.float64) + 3 * torch.eye(4)).requires_grad_()
     b, v = _random(4, 3, dtype=torch.float64), torch.arange(4.0, dtype=torch.float64)
     assert_close_like_cpu(everything, a, b.requires_grad_(), v.requires_grad_())
-
-
-def test_eigenvalues_of_other_matrices_are_refused(vk: torch.device) -> None:
-    with pytest.raises(NotImplementedError, match="linalg_eig"):
-        torch.linalg.eig(torch.eye(3, device=vk))

@@ -85,7 +85,7 @@ def test_every_dispatch_and_transfer_has_an_entry(vk: torch.device) -> None:
 
 
 def test_fallback_names_its_line(vk: torch.device) -> None:
-    x = torch.eye(3, device=vk)
+    x = torch.eye(3, dtype=torch.complex64, device=vk)
     with torchvk_compile.config.patch(cpu_fallback="allow"), torchvk_compile.audit() as audit:
         torch.linalg.eig(x)  # on the CPU
     (entry,) = of_kind(audit.entries(), "cpu")

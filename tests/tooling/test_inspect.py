@@ -60,7 +60,7 @@ def wrong_shape():
 
 
 def unsupported():
-    return torch.compile(torch.linalg.eigvals, backend="torchvk"), (torch.eye(3, device="vk"),)
+    return torch.compile(torch.linalg.eigvals, backend="torchvk"), (torch.eye(3, dtype=torch.complex64, device="vk"),)
 
 
 number = 3
@@ -206,7 +206,7 @@ def test_misuse_is_named(vk: torch.device) -> None:
         torchvk_compile.inspect(torch.compile(torch.neg, backend="torchvk"), x, runs=0)
     with pytest.raises(UnsupportedOperatorError, match="eig"):
         compiled = torch.compile(torch.linalg.eigvals, backend="torchvk")
-        torchvk_compile.inspect(compiled, torch.eye(3, device=vk))
+        torchvk_compile.inspect(compiled, torch.eye(3, dtype=torch.complex64, device=vk))
 
 
 def test_slang_is_divided_between_kernels() -> None:

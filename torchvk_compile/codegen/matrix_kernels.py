@@ -22,7 +22,7 @@ from torchvk_compile.codegen.dtypes import compute_type
 from torchvk_compile.codegen.launch import Launch, Shell, contiguous_input
 from torchvk_compile.codegen.layout import reduction_subgroup
 
-_MODULES = ("torchvk_memory", "torchvk_reduce", "torchvk_matrix")
+_MODULES = ("torchvk_memory", "torchvk_reduce", "torchvk_matrix", "torchvk_complex")
 
 
 @dataclasses.dataclass(frozen=True)

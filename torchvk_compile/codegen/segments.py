@@ -206,11 +206,20 @@ class _Segment:
     def _free(self, line: FreeIfNotReusedLine) -> None:
         if line.is_reused:
             return
-        root = self._root(line.node.get_name())
-        if root in self._storages:
-            self._storages[root].freed = True
-        else:
+        name = line.node.get_name()
+        root = self._root(name)
+        if root not in self._storages:
             self._frees.append(line)
+        elif not self._is_part(name):
+            self._storages[root].freed = True
+
+    def _is_part(self, name: str) -> bool:
+        """Whether a name is a view into another buffer, which may outlive it: an operand of a concatenation."""
+        while name in self._aliases:
+            if isinstance(self._views[name], ReinterpretLine):
+                return True
+            name = self._aliases[name]
+        return False
 
     def _root(self, name: str) -> str:
         while name in self._aliases:

@@ -125,7 +125,7 @@ class _Edges:
             self._takes.append(_take_pairs(tuple(symbols)))
             strides = {f"stride{d}": stride for d, stride in symbols.items()}
             entries = self._placeholders(graph, node, {**strides, "pairs": pairs})
-        body = next(other for other in graph.nodes if other.op != "placeholder")
+        body = graph.find_nodes(op="placeholder")[-1].next  # a token may be made before them
         with graph.inserting_before(body):
             whole = entries[-1]
             if number:

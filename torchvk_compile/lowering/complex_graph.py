@@ -31,6 +31,7 @@ from torchvk_compile.lowering import (  # noqa: F401 (their rules)
 )
 from torchvk_compile.lowering.complex_table import RULES, is_complex, join, parts
 from torchvk_compile.lowering.graph_check import source_digest
+from torchvk_compile.lowering.linalg import eigenvalues, lu, triangular  # noqa: F401 (their rules)
 
 _aten = torch.ops.aten
 
@@ -43,7 +44,13 @@ _CARRIED_OUT = {
     _aten._conj.default: _aten._conj_physical.default,
     _aten._neg_view.default: _aten.neg.default,
 }
-_ALWAYS = _LAZY | {_aten.complex.default, _aten.polar.default, _aten._fft_r2c.default}
+_ALWAYS = _LAZY | {
+    _aten.complex.default,
+    _aten.polar.default,
+    _aten._fft_r2c.default,
+    _aten.linalg_eig.default,
+    _aten._linalg_eigvals.default,
+}
 """Operators whose rules hold for real arguments too."""
 
 

@@ -10,6 +10,7 @@ import math
 import torch
 
 from torchvk_compile.errors import UnsupportedOperatorError
+from torchvk_compile.lowering.complex_table import join
 
 
 def flat(x: torch.Tensor, core: int = 2) -> torch.Tensor:
@@ -22,6 +23,22 @@ def flat(x: torch.Tensor, core: int = 2) -> torch.Tensor:
 def unflat(x: torch.Tensor, batch: torch.Size) -> torch.Tensor:
     """The first dimension taken apart into the batch dimensions."""
     return x if len(batch) == 1 else x.reshape((*batch, *x.shape[1:]))
+
+
+def in_memory(x: torch.Tensor) -> torch.Tensor:
+    """A batch of matrices as kernels read it: a complex element is a last dimension of 2."""
+    return torch.view_as_real(x) if x.dtype.is_complex else x
+
+
+def require_floating(name: str, *tensors: torch.Tensor) -> None:
+    """Refuse dtypes that no matrix kernel computes with.
+
+    Raises:
+        UnsupportedOperatorError: for half precision and integers.
+    """
+    for x in tensors:
+        if x.dtype not in (torch.float32, torch.float64, torch.complex64, torch.complex128):
+            raise UnsupportedOperatorError(name, dtype=x.dtype, shape=x.shape)
 
 
 def require_real(name: str, *tensors: torch.Tensor) -> None:
@@ -45,12 +62,19 @@ class Record:
     """What a kernel wrote for a batch of matrices, taken apart from its beginning.
 
     Args:
-        values: (matrix count, numbers per matrix).
+        values: (matrix count, real numbers per matrix).
         batch: the batch dimensions that the parts get.
     """
 
     def __init__(self, values: torch.Tensor, batch: torch.Size) -> None:
         self._values, self._batch, self._at = values, batch, 0
+
+    def take_elements(self, like: torch.Tensor, *shape: int) -> torch.Tensor:
+        """The next elements of `like`'s dtype, pairs of numbers where that is complex."""
+        if not like.dtype.is_complex:
+            return self.take(*shape)
+        pairs = self.take(*shape, 2)
+        return join((pairs[..., 0], pairs[..., 1]))
 
     def take(self, *shape: int) -> torch.Tensor:
         """The next numbers as a tensor (batch, *shape)."""

@@ -1,7 +1,7 @@
 """LU factors with partial pivoting, and solutions, inverses and determinants from them.
 
-In: the LU operators of ATen. Out: a factorization in one launch, triangular systems. Forbidden: pivoting unlike LAPACK,
-since users compare and save factors.
+In: the LU operators of ATen, on real and complex tensors. Out: a factorization in one launch, triangular systems; for
+complex ones as rules in `complex_table`. Forbidden: pivoting unlike LAPACK, since users compare and save factors.
 """
 
 from __future__ import annotations
@@ -11,9 +11,16 @@ from typing import Any
 import torch
 from torch._inductor.virtualized import V
 
+from torchvk_compile.lowering.complex_table import real_dtype, rule
 from torchvk_compile.lowering.decomposed import lower_decomposed, route_decomposition
 from torchvk_compile.lowering.linalg import triangular
-from torchvk_compile.lowering.linalg.batches import Record, flat, require_real, unflat
+from torchvk_compile.lowering.linalg.batches import (
+    Record,
+    flat,
+    in_memory,
+    require_floating,
+    unflat,
+)
 from torchvk_compile.lowering.registry import route
 
 _aten = torch.ops.aten
@@ -24,8 +31,8 @@ Factors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 def factor(a: torch.Tensor, pivot: bool = True) -> Factors:
     """L and U in one matrix, the rows swapped at every step (counted from 1, int32), info (int32)."""
     m, n = a.shape[-2:]
-    record = Record(torch.ops.torchvk.lu(flat(a), pivot), a.shape[:-2])
-    return record.take(m, n), record.take_whole(min(m, n)), record.take_whole()
+    record = Record(torch.ops.torchvk.lu(in_memory(flat(a)), pivot), a.shape[:-2])
+    return record.take_elements(a, m, n), record.take_whole(min(m, n)), record.take_whole()
 
 
 def solve(
@@ -50,27 +57,30 @@ def _permutation(pivots: torch.Tensor, n: int, *, inverse: bool = False) -> torc
     return unflat(order, pivots.shape[:-1])
 
 
+@rule(_aten.linalg_lu_factor_ex.default)
 def _linalg_lu_factor_ex(
     a: torch.Tensor, *, pivot: bool = True, check_errors: bool = False
 ) -> Factors:
-    require_real("aten.linalg_lu_factor_ex", a)
+    require_floating("aten.linalg_lu_factor_ex", a)
     lu, pivots, info = factor(a, pivot)
     if check_errors:
         torch.ops.torchvk.check_errors(info, "torch.linalg.lu_factor_ex", a.dim() == 2)
     return lu, pivots, info
 
 
+@rule(_aten.linalg_lu.default)
 def _linalg_lu(a: torch.Tensor, *, pivot: bool = True) -> Factors:
-    require_real("aten.linalg_lu", a)
+    require_floating("aten.linalg_lu", a)
     lu, pivots, _ = factor(a, pivot)
     p, lower, upper = _unpack(lu, pivots)
     return (p if pivot else a.new_empty(0)), lower, upper
 
 
+@rule(_aten.lu_unpack.default)
 def _lu_unpack(
     lu: torch.Tensor, pivots: torch.Tensor, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> Factors:
-    require_real("aten.lu_unpack", lu)
+    require_floating("aten.lu_unpack", lu)
     p, lower, upper = _unpack(lu, pivots)
     nothing = lu.new_empty(0)
     return (
@@ -90,6 +100,7 @@ def _unpack(lu: torch.Tensor, pivots: torch.Tensor) -> Factors:
     return p, lu[..., :k].tril(-1) + identity, lu[..., :k, :].triu()
 
 
+@rule(_aten.linalg_lu_solve.default)
 def _linalg_lu_solve(
     lu: torch.Tensor,
     pivots: torch.Tensor,
@@ -98,12 +109,17 @@ def _linalg_lu_solve(
     left: bool = True,
     adjoint: bool = False,
 ) -> torch.Tensor:
-    require_real("aten.linalg_lu_solve", lu, b)
+    require_floating("aten.linalg_lu_solve", lu, b)
+    # X Aᴴ = B is conj(A) Xᵀ = Bᵀ, and Aᴴ X = B is Aᵀ conj(X) = conj(B).
+    right = b.conj() if adjoint else b
     if left:
-        return solve(lu, pivots, b, transposed=adjoint)
-    return solve(lu, pivots, b.mT, transposed=not adjoint).mT
+        result = solve(lu, pivots, right, transposed=adjoint)
+    else:
+        result = solve(lu, pivots, right.mT, transposed=not adjoint).mT
+    return result.conj() if adjoint else result
 
 
+@rule(_aten._linalg_solve_ex.default)
 def _linalg_solve_ex(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -111,7 +127,7 @@ def _linalg_solve_ex(
     left: bool = True,
     check_errors: bool = False,
 ) -> tuple[torch.Tensor, ...]:
-    require_real("aten._linalg_solve_ex", a, b)
+    require_floating("aten._linalg_solve_ex", a, b)
     vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and b.shape == a.shape[:-1])
     lu, pivots, info = factor(a)
     right = b.unsqueeze(-1) if vector else b
@@ -124,10 +140,11 @@ def _linalg_solve_ex(
     return (result.squeeze(-1) if vector else result), lu, pivots, info
 
 
+@rule(_aten.linalg_inv_ex.default)
 def _linalg_inv_ex(
     a: torch.Tensor, *, check_errors: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    require_real("aten.linalg_inv_ex", a)
+    require_floating("aten.linalg_inv_ex", a)
     lu, pivots, info = factor(a)
     identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
     if check_errors:
@@ -136,22 +153,32 @@ def _linalg_inv_ex(
 
 
 def _linalg_det(a: torch.Tensor, *, transposed: bool) -> Factors:
-    require_real("aten._linalg_det", a)
+    require_floating("aten._linalg_det", a)
     lu, pivots, _ = factor(a.mT if transposed else a)
-    return _parity(pivots, a.dtype) * _diagonal(lu).prod(-1), lu, pivots
+    return _parity(pivots, lu) * _diagonal(lu).prod(-1), lu, pivots
 
 
 def _linalg_slogdet(a: torch.Tensor, *, transposed: bool) -> tuple[torch.Tensor, ...]:
-    require_real("aten._linalg_slogdet", a)
+    require_floating("aten._linalg_slogdet", a)
     lu, pivots, _ = factor(a.mT if transposed else a)
-    sign = _parity(pivots, a.dtype) * torch.sgn(_diagonal(lu)).prod(-1)
+    sign = _parity(pivots, lu) * torch.sgn(_diagonal(lu)).prod(-1)
     return sign, _diagonal(lu).abs().log().sum(-1), lu, pivots
 
 
-def _parity(pivots: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The determinant of the permutation."""
+def _parity(pivots: torch.Tensor, lu: torch.Tensor) -> torch.Tensor:
+    """The determinant of the permutation, a real number of the precision of `lu`."""
     steps = torch.arange(1, pivots.shape[-1] + 1, dtype=torch.int32, device=pivots.device)
-    return 1 - 2 * ((pivots != steps).sum(-1) % 2).to(dtype)
+    return 1 - 2 * ((pivots != steps).sum(-1) % 2).to(real_dtype(lu))
+
+
+@rule(_aten._linalg_det.default)
+def _complex_det(a: torch.Tensor) -> Factors:
+    return _linalg_det(a, transposed=False)
+
+
+@rule(_aten._linalg_slogdet.default)
+def _complex_slogdet(a: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return _linalg_slogdet(a, transposed=False)
 
 
 def _diagonal(lu: torch.Tensor) -> torch.Tensor:
@@ -159,7 +186,7 @@ def _diagonal(lu: torch.Tensor) -> torch.Tensor:
 
 
 def _factoring_like_aten(function: Any) -> Any:
-    """A lowering of an operator that returns A's factors, or those of Aᵀ if A is contiguous.
+    """A lowering of an operator that returns A's factors, or those of Aᵀ if A is contiguous and real.
 
     ATen does so to save a copy, and its gradient formulas rely on it (linalg_det_backward, slogdet_backward).
     Strides are those of the traced graph, which the gradient's graph was made with.

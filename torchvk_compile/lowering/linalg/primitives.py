@@ -1,7 +1,8 @@
 """Operators of our own that the ATen operators of linear algebra are written with, each one kernel.
 
-In: real tensors (matrix count, rows, columns). Out: a tensor, often a record per matrix (see the kernel's shell).
-Forbidden: batches of several dimensions, broadcasting; callers reshape.
+In: real tensors (matrix count, rows, columns), with a last dimension of 2 where elements are complex. Out: a tensor,
+often a record per matrix (see the kernel's shell). Forbidden: batches of several dimensions, broadcasting; callers
+reshape.
 
 They live in the namespace ``torchvk`` and exist inside lowerings only: no user graph contains them.
 """
@@ -30,10 +31,17 @@ def register_primitives() -> None:
         _library.define(schema)
         _library.impl(name, shape, "Meta")
         lowerings[getattr(torch.ops.torchvk, name).default] = lowering
+    torch.fx.node.has_side_effect(torch.ops.torchvk.check_errors.default)
 
 
 def _flag(value: bool) -> sympy.Expr:
     return sympy.Integer(int(value))
+
+
+def _sizes_of(a: Any) -> tuple[list[sympy.Expr], bool]:
+    """Matrix count, rows and columns, and whether the elements are pairs."""
+    size = list(a.get_size())
+    return size[:3], len(size) == 4
 
 
 # Cholesky ------------------------------------------------------------------------------------------------------
@@ -53,17 +61,18 @@ def _cholesky(a: Any) -> ir.TensorBox:
 
 
 def _lu_shape(a: torch.Tensor, pivot: bool) -> torch.Tensor:
-    count, m, n = a.shape
-    return a.new_empty(count, m * n + min(m, n) + 1)
+    count, m, n, *pair = a.shape
+    return a.new_empty(count, m * n * (2 if pair else 1) + min(m, n) + 1)
 
 
 def _lu(a: Any, pivot: bool) -> ir.TensorBox:
-    count, m, n = a.get_size()
+    (count, m, n), paired = _sizes_of(a)
     return launch(
         "lu",
         {"matrices": a},
-        [count, m * n + sympy.Min(m, n) + 1],
+        [count, m * n * (2 if paired else 1) + sympy.Min(m, n) + 1],
         {"height": m, "width": n, "pivoting": _flag(pivot)},
+        values={"complex": paired},
     )
 
 
@@ -89,7 +98,7 @@ def _triangular_shape(a: torch.Tensor, b: torch.Tensor, upper: bool, unit: bool)
 
 
 def _triangular(a: Any, b: Any, upper: bool, unit: bool) -> ir.TensorBox:
-    _, n, width = b.get_size()
+    (_, n, width), paired = _sizes_of(b)
     return launch(
         "triangular",
         {"triangles": a, "right_sides": b},
@@ -97,6 +106,7 @@ def _triangular(a: Any, b: Any, upper: bool, unit: bool) -> ir.TensorBox:
         {"order": n, "width": width, "upper": _flag(upper), "unit": _flag(unit)},
         columns=_columns_for(width),
         blocked_width=width,
+        values={"complex": paired},
     )
 
 
@@ -215,6 +225,30 @@ def _eigh(a: Any, vectors: bool) -> ir.TensorBox:
     )
 
 
+_FRANCIS_STEPS = 30
+"""Steps of Francis's method that a row may take, as in LAPACK's dlahqr; 2 to 3 are usual."""
+
+
+def _eig_shape(a: torch.Tensor, vectors: bool) -> torch.Tensor:
+    count, n, _ = a.shape
+    return a.new_empty(count, 6 * n * n + 3 * n + 1)
+
+
+def _eig(a: Any, vectors: bool) -> ir.TensorBox:
+    count, n, _ = a.get_size()
+    dtype = a.get_dtype()
+    return launch(
+        "eig",
+        {"matrices": a},
+        [count, 6 * n * n + 3 * n + 1],
+        {"order": n, "with_vectors": _flag(vectors)},
+        values={
+            "epsilon": literal(torch.finfo(dtype).eps, dtype),
+            "steps_per_row": _FRANCIS_STEPS,
+        },
+    )
+
+
 def _svd_shape(rows: torch.Tensor, vectors: bool) -> torch.Tensor:
     count, n, length = rows.shape
     return rows.new_empty(count, 2 * n * (length + n) + 2 * n + 1)
@@ -281,6 +315,7 @@ _PRIMITIVES: tuple[tuple[str, Callable[..., Any], Callable[..., Any]], ...] = (
     ),
     ("squaring(Tensor a, Tensor times) -> Tensor", _squaring_shape, _squaring),
     ("eigh(Tensor a, bool vectors) -> Tensor", _eigh_shape, _eigh),
+    ("eig(Tensor a, bool vectors) -> Tensor", _eig_shape, _eig),
     ("svd(Tensor rows, bool vectors) -> Tensor", _svd_shape, _svd),
     (
         "check_errors(Tensor info, str name, bool is_matrix) -> ()",

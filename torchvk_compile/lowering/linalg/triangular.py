@@ -1,4 +1,4 @@
-"""Triangular systems.
+"""Triangular systems, real and complex.
 
 In: aten.linalg_solve_triangular, aten.triangular_solve. Out: one launch per system. Forbidden: inverting the triangle.
 """
@@ -7,8 +7,15 @@ from __future__ import annotations
 
 import torch
 
+from torchvk_compile.lowering.complex_table import join, rule
 from torchvk_compile.lowering.decomposed import route_decomposition
-from torchvk_compile.lowering.linalg.batches import batched_alike, flat, require_real, unflat
+from torchvk_compile.lowering.linalg.batches import (
+    batched_alike,
+    flat,
+    in_memory,
+    require_floating,
+    unflat,
+)
 
 _aten = torch.ops.aten
 
@@ -25,17 +32,22 @@ def solve(
     if not left:
         return solve(a.mT, b.mT, upper=not upper, unitriangular=unitriangular).mT
     a, b = batched_alike(a, b)
-    solution = torch.ops.torchvk.solve_triangular(flat(a), flat(b), upper, unitriangular)
+    flat_a, flat_b = in_memory(flat(a)), in_memory(flat(b))
+    solution = torch.ops.torchvk.solve_triangular(flat_a, flat_b, upper, unitriangular)
+    if b.dtype.is_complex:
+        solution = join((solution[..., 0], solution[..., 1]))
     return unflat(solution, b.shape[:-2])
 
 
+@rule(_aten.linalg_solve_triangular.default)
 def _linalg_solve_triangular(
     a: torch.Tensor, b: torch.Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> torch.Tensor:
-    require_real("aten.linalg_solve_triangular", a, b)
+    require_floating("aten.linalg_solve_triangular", a, b)
     return solve(a, b, upper=upper, left=left, unitriangular=unitriangular)
 
 
+@rule(_aten.triangular_solve.default)
 def _triangular_solve(
     b: torch.Tensor,
     a: torch.Tensor,
@@ -43,7 +55,7 @@ def _triangular_solve(
     transpose: bool = False,
     unitriangular: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    require_real("aten.triangular_solve", a, b)
+    require_floating("aten.triangular_solve", a, b)
     a, b = batched_alike(a, b)
     factor = a.mT if transpose else a
     solution = solve(factor, b, upper=upper != transpose, unitriangular=unitriangular)
