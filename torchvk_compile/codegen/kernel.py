@@ -21,7 +21,7 @@ from torch._inductor.virtualized import V
 from torch.utils._sympy.symbol import SymT, free_symbol_is_type, symbol_is_type
 
 from torchvk_compile import config
-from torchvk_compile.codegen import layout, resident
+from torchvk_compile.codegen import layout, resident, transposes
 from torchvk_compile.codegen.arguments import ArgumentCollector
 from torchvk_compile.codegen.costs import Cost, cost_of_kernel
 from torchvk_compile.codegen.device_profile import current_profile
@@ -105,6 +105,9 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         self.after_loop = IndentedBuffer()
         self.kept_after_loop: set[CSEVariable] = set()
         self.resident_segments: list[resident.Segment] = []
+        self.tile: transposes.Tile | None = None
+        self.staging = IndentedBuffer()
+        self._staged: dict[str, str] = {}
         self.layout = layout.pointwise_layout(1)
 
     # What Inductor asks of a kernel class ------------------------------------------------------------------
@@ -118,8 +121,12 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
             self.layout = self._choose_reduction_layout(indices)
             self.persistent_reduction = self.layout.persistent
             self._reduction_tree().is_loop = not self.layout.persistent
-        elif self._lanes_pay(indices):
-            self.layout = layout.pointwise_layout(layout.LANES)
+        else:
+            self.tile = self._choose_tile(indices)
+            if self.tile is not None:
+                self.layout = layout.pointwise_layout(self.tile.lanes)
+            elif self._lanes_pay(indices):
+                self.layout = layout.pointwise_layout(layout.LANES)
 
     def require(self, module: str) -> None:
         """Import a library module (`codegen_templates/lib`) into the kernel's source."""
@@ -144,6 +151,8 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         access = self._lane_access(index)
         if access is not None and access.contiguous:
             return self._vector_load(name, pointer, dtype, index, access)
+        if self.tile is not None and (staged := self._staged_load(name, pointer, dtype, index)):
+            return staged
         if self._is_row_invariant(index):
             value = self._scalar_load(self.prefix, pointer, dtype, index)
             self.kept_after_loop.add(value)
@@ -238,6 +247,54 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
             self.loads, to_compute(dtype, f"{vector}[lane]"), dtype=compute_dtype(dtype)
         )
 
+    def _staged_load(
+        self, name: str, pointer: str, dtype: torch.dtype, index: sympy.Expr
+    ) -> CSEVariable | None:
+        """An element of an operand that crosses the tile, by way of shared memory."""
+        crossing, tile = transposes.crossing_of(index, self.range_tree_nodes), self.tile
+        assert tile is not None
+        if crossing is None or (crossing.fast, crossing.stride, crossing.length) != (
+            tile.fast,
+            tile.stride,
+            tile.length,
+        ):
+            return None
+        register = compute_dtype(dtype)
+        shared_type = _shared_type(register)
+        key = f"{pointer}[{index}]"
+        if key not in self._staged:
+            if len(self._staged) == transposes.MOST_STAGED:
+                return None
+            shared = f"{KERNEL_NAME}_tile{len(self._staged)}"
+            self._staged[key] = shared
+            self.helpers.writeline(f"groupshared {shared_type} {shared}[{tile.side * tile.row}];")
+            tree = self._row_tree()
+            first = sympy.Symbol("crossing", integer=True, nonnegative=True)
+            place = self.index_to_str(
+                sympy_subs(self._in_root_terms(index, tree), {tree.index_sym(): first})
+            )
+            if tile.lanes == 1:
+                value = to_compute(dtype, f"load({pointer}, {place})")
+                self.staging.writeline(
+                    f"{shared}[across * {tile.row} + along] = {shared_type}({value});"
+                )
+            else:
+                aligned = "ALIGNED" if crossing.aligned and _starts_aligned(name) else "false"
+                vector = f"crossing{len(self._staged) - 1}"
+                value = to_compute(dtype, f"{vector}[lane]")
+                self.staging.writelines(
+                    [
+                        f"let {vector} = loadVector<{storage_type(dtype)}, {tile.lanes}, {aligned}>"
+                        f"({pointer}, {place}, crossing_count);",
+                        "[unroll]",
+                        f"for (int lane = 0; lane < {tile.lanes}; ++lane)",
+                        f"    {shared}[across * {tile.row} + along + lane] = {shared_type}({value});",
+                    ]
+                )
+        lane = f" + lane * {tile.row}" if tile.lanes > 1 else ""
+        text = f"{compute_type(register)}({self._staged[key]}[along * {tile.row} + across{lane}])"
+        return self.cse.generate(self.loads, text, dtype=register)
+
     def _vector_store(
         self,
         name: str,
@@ -298,6 +355,13 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         if tree is None or free_symbol_is_type(index, SymT.TMP):
             return None
         return lane_access(self._in_root_terms(index, tree), tree.index_sym(), self.layout.lanes)
+
+    def _choose_tile(self, indices: Sequence[sympy.Expr]) -> transposes.Tile | None:
+        """A tile for operands that are consecutive along another axis than the kernel's own."""
+        if "vectors" in config.without or not transposes.pay(self.profile):
+            return None
+        simplified = [self.simplify_indexing(index) for index in indices]
+        return transposes.choose_tile(simplified, self.range_tree_nodes, self._row_tree().numel)
 
     def _lanes_pay(self, indices: Sequence[sympy.Expr]) -> bool:
         """Whether some access of the kernel becomes a vector and the iterations are enough for it."""
@@ -548,6 +612,8 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
             "loops.slang.j2",
             kernel=name or KERNEL_NAME,
             layout=self.layout,
+            tile=self.tile,
+            staging=self.staging.getvalue(),
             reduction=reduction,
             index_type=self.index_dtype,
             row_name=row.name,
@@ -569,10 +635,14 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         return self.layout.rows * (1 if self.features.is_reduction() else self.layout.lanes)
 
     def _grid_is_folded(self) -> bool:
-        numel = self._row_tree().numel
-        return not V.graph.sizevars.statically_known_leq(
-            numel, layout.GRID_ROW * self._rows_per_group()
-        )
+        groups = self._groups()
+        return not V.graph.sizevars.statically_known_leq(groups, layout.GRID_ROW)
+
+    def _groups(self) -> sympy.Expr:
+        """Workgroups in all."""
+        if self.tile is not None:
+            return sympy.Integer(self.tile.groups)
+        return linear_groups(self._row_tree().numel, self._rows_per_group())
 
     def attribute_to(self, nodes: Sequence[Any]) -> None:
         """Note what the dispatch computes and costs, from the scheduler nodes the body was generated from."""
@@ -584,18 +654,18 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
 
     def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
         """Put the dispatch of this kernel into the wrapper."""
-        rows, per_group = self._row_tree().numel, self._rows_per_group()
+        groups = self._groups()
         V.graph.wrapper_code.writeline(
             DispatchLine(
                 wrapper=V.graph.wrapper_code,
                 kernel=name,
-                groups=grid(rows, per_group),
+                groups=grid(groups, 1),
                 operands=self.collector.operands(),
                 reads=self.collector.reads(),
                 writes=self.collector.writes(),
                 origins=self.origins,
                 cost=self.cost,
-                linear_groups=linear_groups(rows, per_group),
+                linear_groups=groups,
             )
         )
 
@@ -617,6 +687,11 @@ def linear_groups(numel: sympy.Expr, per_group: int) -> sympy.Expr:
     from torch.utils._sympy.functions import CeilDiv
 
     return CeilDiv(sympy.sympify(numel), sympy.Integer(per_group))
+
+
+def _shared_type(register: torch.dtype) -> str:
+    """What values are in shared memory: 8 and 16 bits are optional there."""
+    return compute_type(register) if register.itemsize >= 4 else "int"
 
 
 def _starts_aligned(name: str) -> bool:
