@@ -29,6 +29,7 @@ def register_lowerings() -> None:
     from torchvk_compile.lowering.grid_sampling import register_grid_sampling
     from torchvk_compile.lowering.histogram import register_histograms
     from torchvk_compile.lowering.interleave import register_interleave
+    from torchvk_compile.lowering.jumps import register_jumps
     from torchvk_compile.lowering.linalg import register_linalg
     from torchvk_compile.lowering.margin_loss import register_margin_loss
     from torchvk_compile.lowering.matmul import register_matmul
@@ -45,6 +46,7 @@ def register_lowerings() -> None:
 
     register_any()
     register_arithmetic()
+    register_jumps()
     register_matmul()
     register_attention()
     register_trilinear()
