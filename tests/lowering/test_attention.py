@@ -356,3 +356,14 @@ def test_dropout_of_the_backward_pass(vk: torch.device, compiled: bool) -> None:
     actual = passes(function, [t.to(vk) for t in (query, key, value)], **settings)
     for own, other in zip(actual, passes(expected, [query, key, value]), strict=True):
         torch.testing.assert_close(own.cpu(), other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_query_with_one_key_has_no_gradient_in_16_bits(
+    vk: torch.device, dtype: torch.dtype
+) -> None:
+    """Its two parts cancel, which they did not if one of them were taken from the rounded output."""
+    tensors = [(4 * tensor).to(vk) for tensor in heads((2, 3, 5, 8), (2, 3, 5, 8), dtype=dtype)]
+    _, gradient, *_ = passes(F.scaled_dot_product_attention, tensors, is_causal=True)
+    assert gradient[:, :, 0].abs().max().item() < 1e-3
+    assert gradient[:, :, 1:].abs().max().item() > 0.1

@@ -46,6 +46,7 @@ class AttentionCall:
         is_causal: queries see the keys up to their own number.
         scale: of the products of query and key.
         token_major: see `torchvk_compile.device.attention`.
+        with_rest: whether the forward pass stores what rounding its output leaves.
     """
 
     which: Pass
@@ -57,6 +58,7 @@ class AttentionCall:
     is_causal: bool
     scale: float
     token_major: bool
+    with_rest: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,22 +99,22 @@ class _Result:
     Attributes:
         storage: Slang type of an element.
         round: function from floats to it; empty for float32.
+        widen: function from it to floats; empty for float32.
     """
 
     pointer: str
     width: int
     storage: str
     round: str
+    widen: str
     aligned: str
 
 
-def launch_attention(
-    call: AttentionCall, config: AttentionConfig
-) -> tuple[ir.TensorBox, ir.TensorBox | None]:
+def launch_attention(call: AttentionCall, config: AttentionConfig) -> list[ir.TensorBox]:
     """The launch of one pass.
 
     Returns:
-        Output and logsumexp; the query's gradient and None; or the gradients of key and value.
+        Output, logsumexp and, if asked for, the rest; the query's gradient; or the gradients of key and value.
     """
     query, key, value = (call.tensors[name] for name in ("query", "key", "value"))
     device, dtype = query.get_device(), query.get_dtype()
@@ -155,6 +157,10 @@ def launch_attention(
         beside["logsumexp"] = empty_strided(
             [batch, heads, length_q], None, dtype=torch.float32, device=device
         )
+        if call.with_rest:
+            beside["rest"] = empty_strided(
+                sizes_of_results[0], strides[0], dtype=dtype, device=device
+            )
     elif call.which == "key_value":
         beside["value_gradient"] = empty_strided(
             sizes_of_results[1], strides[1], dtype=dtype, device=device
@@ -176,7 +182,7 @@ def launch_attention(
         also_written=beside,
         flops=_flops(call),
     )
-    return first, next(iter(beside.values()), None)
+    return [first, *beside.values()]
 
 
 def _flops(call: AttentionCall) -> sympy.Expr:
@@ -232,6 +238,7 @@ def _shell(call: AttentionCall, config: AttentionConfig, width: int, value_width
             "of_keys": ["key", "value"],
             "products": [_Product(operands[rows], operands[columns]) for rows, columns in products],
             "accumulated": [operands[name] for name in accumulated],
+            "rest": "rest" if call.with_rest else None,
             "results": [_result(name, dtype, result_width) for name, result_width in results],
         },
         subgroup_size=config.subgroup if config.subgroup > 1 else 0,
@@ -265,6 +272,7 @@ def _result(name: str, dtype: torch.dtype, width: int) -> _Result:
         width=width,
         storage=storage_type(dtype),
         round=to_storage(dtype, "").partition("(")[0],
+        widen=to_compute(dtype, "").partition("(")[0],
         aligned="true" if width % _LANES == 0 else "false",
     )
 

@@ -32,7 +32,7 @@ _COMMON = "float dropout_p, bool is_causal, float scale, bool token_major"
 _OPERANDS = "Tensor query, Tensor key, Tensor value, Tensor? mask, Tensor? seed"
 _BACKWARD = f"(Tensor gradient, {_OPERANDS}, Tensor logsumexp, Tensor delta, {_COMMON})"
 _SCHEMAS = (
-    f"attention({_OPERANDS}, {_COMMON}) -> (Tensor output, Tensor logsumexp)",
+    f"attention({_OPERANDS}, {_COMMON}, bool with_rest) -> (Tensor output, Tensor logsumexp, Tensor rest)",
     f"attention_query_gradient{_BACKWARD} -> Tensor",
     f"attention_key_value_gradient{_BACKWARD} -> (Tensor key_gradient, Tensor value_gradient)",
 )
@@ -40,7 +40,8 @@ _SCHEMAS = (
 
 ``query`` is (B, H, L, E), ``key`` (B, G, S, E), ``value`` (B, G, S, F) with G a divisor of H, ``mask`` boolean or added
 to the scores, (B, H, L, S) with any strides. ``logsumexp`` and ``delta`` are float32 (B, H, L): of the scores, infinite
-for rows that see no key, and of ``gradient * output``. ``seed`` is an int64 scalar. With ``token_major`` results lie in
+for rows that see no key, and of ``gradient * output``. ``rest`` is what rounding leaves of the output, in its dtype;
+it is empty unless asked for ``with_rest``. ``seed`` is an int64 scalar. With ``token_major`` results lie in
 memory as (B, L, H, E), else as they are shaped.
 """
 
@@ -209,7 +210,7 @@ def _fused(
     seed = None
     if dropout_p > 0:
         seed = torch.randint(2**62, (), dtype=torch.int64, device=query.device)
-    output, _ = torch.ops.torchvk.attention(
+    output, *_ = torch.ops.torchvk.attention(
         query,
         key,
         value,
@@ -219,10 +220,21 @@ def _fused(
         is_causal,
         1 / math.sqrt(int(query.shape[-1])) if scale is None else float(scale),
         query.stride(1) < query.stride(2),
+        _needs_rest(query, key, value),
     )
     if two_dimensional:
         return output[0, 0]
     return output if len(batch) == 1 else output.view(*batch, *output.shape[1:])
+
+
+def _needs_rest(*operands: torch.Tensor) -> bool:
+    """Whether there will be a backward pass in 16 bits.
+
+    It takes the sum of ``gradient * output`` from every element of a row's ``gradient @ value``. Where one key has
+    nearly all of the weight little remains, and that would be lost in the output's rounding.
+    """
+    narrow = operands[0].dtype is not torch.float32
+    return narrow and torch.is_grad_enabled() and any(operand.requires_grad for operand in operands)
 
 
 def _four_dimensional(tensor: torch.Tensor, leading: tuple[int, ...]) -> torch.Tensor:
@@ -258,10 +270,13 @@ def _fake_attention(
     is_causal: bool,
     scale: float,
     token_major: bool,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    with_rest: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     _fix_widths(query, value)
-    output = _empty(query, (*query.shape[:3], value.shape[3]), token_major)
-    return output, query.new_empty(query.shape[:3], dtype=torch.float32)
+    size = (*query.shape[:3], value.shape[3])
+    output = _empty(query, size, token_major)
+    rest = _empty(query, size, token_major) if with_rest else query.new_empty(0)
+    return output, query.new_empty(query.shape[:3], dtype=torch.float32), rest
 
 
 def _fake_query_gradient(gradient: torch.Tensor, query: torch.Tensor, *others: Any) -> torch.Tensor:
@@ -281,16 +296,18 @@ def _fake_key_value_gradient(
 
 
 def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-    *tensors, dropout_p, is_causal, scale, token_major = inputs
-    ctx.save_for_backward(*tensors, *output)
+    *tensors, dropout_p, is_causal, scale, token_major, with_rest = inputs
+    output, logsumexp, rest = output
+    ctx.save_for_backward(*tensors, output, logsumexp, rest if with_rest else None)
     ctx.settings = (dropout_p, is_causal, scale, token_major)
 
 
-def _backward(ctx: Any, gradient: torch.Tensor, _: Any) -> tuple[torch.Tensor | None, ...]:
-    query, key, value, mask, seed, output, logsumexp = ctx.saved_tensors
-    delta = (gradient * output.float()).sum(-1)
+def _backward(ctx: Any, gradient: torch.Tensor, *_: Any) -> tuple[torch.Tensor | None, ...]:
+    query, key, value, mask, seed, output, logsumexp, rest = ctx.saved_tensors
+    exact = output.float() if rest is None else output.float() + rest
+    delta = (gradient * exact).sum(-1)
     arguments = (gradient, query, key, value, mask, seed, logsumexp, delta, *ctx.settings)
-    gradients: list[torch.Tensor | None] = [None] * 9
+    gradients: list[torch.Tensor | None] = [None] * 10
     if ctx.needs_input_grad[0]:
         gradients[0] = torch.ops.torchvk.attention_query_gradient(*arguments)
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:

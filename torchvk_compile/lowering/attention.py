@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch._inductor import ir
+from torch._inductor.lowering import empty
 from torch._inductor.virtualized import V
 
 from torchvk_compile.codegen.attention import AttentionCall, head_width, launch_attention
@@ -44,11 +45,13 @@ def register_attention() -> None:
 
 def _attention(
     query: Any, key: Any, value: Any, mask: Any, seed: Any, *settings: Any
-) -> tuple[ir.TensorBox, ir.TensorBox]:
+) -> list[ir.TensorBox]:
     tensors = {"query": query, "key": key, "value": value}
-    output, logsumexp = _pass("forward", tensors, mask, seed, {}, *settings)
-    assert logsumexp is not None
-    return output, logsumexp
+    results = _pass("forward", tensors, mask, seed, {}, *settings)
+    if len(results) == 2:
+        nothing = empty([0], dtype=query.get_dtype(), device=query.get_device())
+        results.append(nothing)
+    return results
 
 
 def _query_gradient(
@@ -77,12 +80,10 @@ def _key_value_gradient(
     logsumexp: Any,
     delta: Any,
     *settings: Any,
-) -> tuple[ir.TensorBox, ir.TensorBox]:
+) -> list[ir.TensorBox]:
     tensors = {"query": query, "key": key, "value": value, "gradient": gradient}
     statistics = {"logsumexp": logsumexp, "delta": delta}
-    key_gradient, value_gradient = _pass("key_value", tensors, mask, seed, statistics, *settings)
-    assert value_gradient is not None
-    return key_gradient, value_gradient
+    return _pass("key_value", tensors, mask, seed, statistics, *settings)
 
 
 def _pass(
@@ -95,7 +96,8 @@ def _pass(
     is_causal: bool,
     scale: float,
     token_major: bool,
-) -> tuple[ir.TensorBox, ir.TensorBox | None]:
+    with_rest: bool = False,
+) -> list[ir.TensorBox]:
     operands = {name: _rows_in_memory(x) for name, x in tensors.items()}
     query, value = operands["query"], operands["value"]
     profile = profile_of(query.get_device().index or 0)
@@ -110,6 +112,7 @@ def _pass(
         is_causal=is_causal,
         scale=scale,
         token_major=token_major,
+        with_rest=with_rest,
     )
     widest = max(head_width(query), head_width(value))
     operator, order = _OPERATORS[which]

@@ -186,6 +186,32 @@ def shrink_backward(grad: torch.Tensor, x: torch.Tensor, lambd: float) -> torch.
     return torch.where((x >= -lambd) & (x <= lambd), 0, grad)
 
 
+def binary_cross_entropy_with_logits(
+    x: torch.Tensor,
+    target: torch.Tensor,
+    weight: _MaybeTensor = None,
+    pos_weight: _MaybeTensor = None,
+    reduction: int = 1,
+) -> torch.Tensor:
+    """The loss in one go: 16-bit floats are rounded once, and not after the logarithm as well.
+
+    Args:
+        reduction: 0 none, 1 mean, 2 sum, as in ATen.
+    """
+    dtype = torch.result_type(x, target)
+    x, target = _accumulated(x, target)
+    logarithm = torch.nn.functional.logsigmoid(x)
+    if pos_weight is not None:
+        (positive,) = _accumulated(pos_weight)
+        logarithm = ((positive - 1) * target + 1) * logarithm
+    loss = (1 - target) * x - logarithm
+    if weight is not None:
+        loss = loss * weight
+    if reduction:
+        loss = loss.mean() if reduction == 1 else loss.sum()
+    return loss.to(dtype)
+
+
 DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     # The gradient of a step function is a tensor without memory, which only ATen's CPU and CUDA know.
     aten._efficientzerotensor.default: torch.zeros,
@@ -200,6 +226,7 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.uniform.default: uniform,
     aten.normal_functional.default: normal,
     aten.take.default: take,
+    aten.binary_cross_entropy_with_logits.default: binary_cross_entropy_with_logits,
     aten.softshrink_backward.default: shrink_backward,
     aten.hardshrink_backward.default: shrink_backward,
 }
