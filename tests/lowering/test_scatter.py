@@ -153,6 +153,20 @@ def test_many_values_meet_in_half_precision(assert_close_like_cpu: Check) -> Non
         assert total.cpu().tolist() == [float(torch.tensor(5000.0).to(dtype)), 0.0]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_sums_into_places_that_were_just_overwritten(
+    assert_close_like_cpu: Check, dtype: torch.dtype
+) -> None:
+    """Sums in half precision end in other memory: what was written before must not go there as well."""
+
+    def write(x: torch.Tensor, v: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        zeros = torch.zeros((), dtype=x.dtype, device=x.device).expand(v.shape)
+        return x.index_put((rows,), zeros).index_put((rows,), v, accumulate=True)
+
+    x, v = _small(5, 7, dtype=dtype), _small(4, 7, dtype=dtype, seed=1)
+    assert_close_like_cpu(write, x, v, torch.tensor([0, 2, -1, 2]), eager=False)
+
+
 def test_gradients(assert_close_like_cpu: Check) -> None:
     x, v = torch.randn(5, 7, requires_grad=True), torch.randn(5, 7, requires_grad=True)
 

@@ -163,10 +163,19 @@ def _store_all(target: ir.TensorBox, writes: Writes, mode: str | None) -> ir.Ten
         output_indexer=writes.place,
         scatter_mode=mode,  # type: ignore[arg-type]
     )
-    buffer = ir.ComputedBuffer(name=None, layout=ir.MutationLayoutSHOULDREMOVE(target), data=node)
+    layout = ir.MutationLayoutSHOULDREMOVE(_box_of_its_own(target))
+    buffer = ir.ComputedBuffer(name=None, layout=layout, data=node)
     buffer.name = V.graph.register_buffer(buffer)
     V.graph.register_operation(buffer)
     return target
+
+
+def _box_of_its_own(target: ir.TensorBox) -> ir.TensorBox:
+    """`target`'s memory as it is now: a later `mutate_to` may let `target` itself stand for other memory."""
+    storage = target.data
+    return (
+        ir.TensorBox(ir.StorageBox(storage.data)) if isinstance(storage, ir.StorageBox) else target
+    )
 
 
 def _mean(target: ir.TensorBox, writes: Writes, include_self: bool) -> ir.TensorBox:
