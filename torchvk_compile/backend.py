@@ -119,9 +119,9 @@ def compile_graph(
 
 
 def _settings() -> dict[str, Any]:
-    from torchvk_compile.lowering.complex_graph import ComplexRules
+    from torchvk_compile.lowering.joint_rules import JointRules
 
-    return torch_compat.inductor_settings() | {"joint_custom_pre_pass": ComplexRules()}
+    return torch_compat.inductor_settings() | {"joint_custom_pre_pass": JointRules()}
 
 
 _eager = threading.local()
@@ -273,7 +273,10 @@ def _device_type(value: Any) -> str | None:
 
 @functools.cache
 def _keep_dynamo_out() -> None:
+    from torchvk_compile.device import eager
+
     torch_compat.keep_dynamo_out(*_OPAQUE_MODULES)
+    torch_compat.run_without_dynamo(eager.call)
 
 
 if "torch._dynamo" in sys.modules:

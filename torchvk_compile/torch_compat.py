@@ -161,6 +161,22 @@ def keep_dynamo_out(*modules: str) -> None:
         trace_rules.add(module)
 
 
+def run_without_dynamo(*functions: Any) -> None:
+    """Have Dynamo leave alone what these functions call, on all levels, at no cost for each call.
+
+    Code that is kept out by its module still lets Dynamo see what it calls: generated modules among it.
+    """
+    from torch._C._dynamo.eval_frame import (
+        _FrameAction,
+        _FrameExecStrategy,
+        set_code_exec_strategy,
+    )
+
+    strategy = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
+    for function in functions:
+        set_code_exec_strategy(function.__code__, strategy)
+
+
 def compile_with_autograd(
     gm: torch.fx.GraphModule,
     example_inputs: Sequence[Any],

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from shader_functions import (
+    as_on_device,
     evaluate,
     every_exponent,
     pairs,
@@ -97,6 +98,7 @@ def test_binary_functions(function: str, bound: float, module: str, reference: o
 
 
 def assert_same_bits(actual: np.ndarray, expected: np.ndarray, *operands: np.ndarray) -> None:
+    actual, expected = as_on_device(actual), as_on_device(expected)
     unsigned = f"u{actual.itemsize}"
     same = (actual.view(unsigned) == expected.view(unsigned)) | (
         np.isnan(actual) & np.isnan(expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -76,6 +77,15 @@ def test_power_wraps_and_takes_negative_exponents(dtype: type) -> None:
     for x, y, value in zip(a.tolist(), b.tolist(), actual.tolist()):
         inverse = {1: 1, -1: 1 - 2 * (y & 1)}.get(x, 0)
         assert value == (wrapped(x**y, dtype) if y >= 0 else inverse), (x, y)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_common_divisors(dtype: type) -> None:
+    a, b = operand_pairs(dtype)
+    function = "greatestCommonDivisor"
+    actual = evaluate(f"{function}(a, b)", a, b, result=dtype, modules=["torchvk_integer"])
+    for x, y, value in zip(a.tolist(), b.tolist(), actual.tolist()):
+        assert value == wrapped(math.gcd(x, y), dtype), (x, y)
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])

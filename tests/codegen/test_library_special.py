@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from shader_functions import evaluate, with_torch
+from shader_functions import as_on_device, evaluate, with_torch
 from test_library_float import name_of
 
 ERROR_FUNCTIONS = "torchvk_error_functions"
@@ -68,7 +68,8 @@ def test_unary_functions(
 ) -> None:
     actual = evaluate(f"{name_of(function)}(a)", x, result=np.float32, modules=[module])
     with np.errstate(all="ignore"):
-        expected = with_torch(reference)(x.astype(np.float64)).astype(np.float32)
+        expected = as_on_device(with_torch(reference)(x.astype(np.float64)).astype(np.float32))
+    actual = as_on_device(actual)
     np.testing.assert_allclose(actual, expected, rtol=3e-6, atol=absolute, equal_nan=True)
 
 

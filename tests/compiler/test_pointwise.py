@@ -52,6 +52,13 @@ def test_integer_dtypes_wrap_and_divide_like_torch(
     assert_close_like_cpu(operations, x, y, eager=False)
 
 
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_common_divisors_and_multiples(assert_close_like_cpu: Check, dtype: torch.dtype) -> None:
+    low = 0 if dtype is torch.uint8 else -11
+    a, b = torch.arange(low, 24).to(dtype), torch.arange(low, 11).to(dtype)[:, None]
+    assert_close_like_cpu(lambda a, b: (torch.gcd(a, b), torch.lcm(a, b)), a, b)
+
+
 def test_mixed_dtypes_promote(assert_close_like_cpu: Check) -> None:
     x, y, z = _tensor(40, dtype=torch.float16), _tensor(40), torch.arange(40)
     assert_close_like_cpu(lambda x, y, z: (x + y, x * z, z > 3.5, z / 3), x, y, z, eager=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -55,6 +56,20 @@ def test_two_dropouts_of_one_graph_are_independent(vk: torch.device) -> None:
     one, other = compiled(torch.ones(10_000, device=vk))
     agreement = ((one != 0) == (other != 0)).cpu().float().mean()
     assert abs(agreement - 0.5) < 0.05
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64, torch.float16])
+def test_whole_numbers_inside_a_graph(vk: torch.device, dtype: torch.dtype) -> None:
+    def draw(x: torch.Tensor, p: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.clone().geometric_(0.25), x.clone().bernoulli_(p), x.clone().bernoulli_(0.25)
+
+    x, p = torch.zeros(20_000, dtype=dtype, device=vk), torch.full((20_000,), 0.25, device=vk)
+    trials, *events = torch.compile(draw, backend="torchvk")(x, p)
+    assert trials.dtype is dtype and trials.min().item() == 1
+    assert abs(trials.double().cpu().mean() - 4) < 0.2
+    assert abs((trials == 1).double().cpu().mean() - 0.25) < 0.02
+    for event in events:
+        assert event.dtype is dtype and abs(event.double().cpu().mean() - 0.25) < 0.02
 
 
 def test_random_fills_inside_a_graph(vk: torch.device) -> None:

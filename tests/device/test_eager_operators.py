@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.utils import counters
 
 import torchvk_compile.backend
 
@@ -133,6 +134,16 @@ def test_results_are_never_views_of_their_inputs(vk: torch.device) -> None:
     tensor = torch.arange(4.0, device=vk)
     for result in (tensor.clone(), tensor + 0, tensor.relu(), tensor.to(torch.float32, copy=True)):
         assert result.data_ptr() != tensor.data_ptr()
+
+
+def test_dynamo_does_not_compile_what_they_run(vk: torch.device) -> None:
+    x, mask = torch.arange(6.0), torch.tensor([True, False, True, True, False, True])
+    torch._dynamo.reset()
+    counters.clear()
+    # The graph breaks where the result's size depends on the data: an eager operator runs there.
+    compiled = torch.compile(lambda x, mask: x[mask] + 1, backend="torchvk")
+    torch.testing.assert_close(compiled(x.to(vk), mask.to(vk)).cpu(), x[mask] + 1)
+    assert counters["frames"]["total"] == 2
 
 
 def test_foreach_runs_as_one_graph(vk: torch.device, compilations: Compilations) -> None:

@@ -72,7 +72,7 @@ def test_limit_raises_and_everything_stays_usable(vk: torch.device) -> None:
 
 
 def test_impossible_allocation(vk: torch.device) -> None:
-    with pytest.raises(torch.OutOfMemoryError, match="one allocation"):
+    with pytest.raises(torch.OutOfMemoryError, match=r"vk:0 .* TiB were asked for"):
         torch.empty(1 << 42, device=vk)
     assert torch.ones(2, device=vk).tolist() == [1.0, 1.0]
 

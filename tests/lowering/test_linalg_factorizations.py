@@ -51,6 +51,14 @@ def test_lu(assert_close_like_cpu: Check, shape: tuple[int, ...], dtype: torch.d
     assert_close_like_cpu(factors, a, dynamic=False)
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 7, 5), (2, 5, 7)])
+def test_gradients_of_lu_with_sizes_that_vary(
+    assert_close_like_cpu: Check, shape: tuple[int, ...]
+) -> None:
+    a = _matrices(*shape, grad=True)
+    assert_close_like_cpu(lambda a: torch.linalg.lu(a)[1:], a, dynamic=True, eager=False)
+
+
 def test_the_first_of_equal_pivots_is_taken(assert_close_like_cpu: Check) -> None:
     a = torch.tensor([[1.0, 2, 3], [-4, 1, 0], [4, 0, 1]]).repeat(2, 1, 1)
     a[1, :, 0] = 0

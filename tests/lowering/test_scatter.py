@@ -122,6 +122,20 @@ def test_masks_as_indices(assert_close_like_cpu: Check) -> None:
     assert_close_like_cpu(write, x, v, mask, rows)
 
 
+@pytest.mark.parametrize("length", [1, 15, 17, 100, 1025])
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_a_mask_up_to_the_last_element(
+    assert_close_like_cpu: Check, vk: torch.device, length: int, accumulate: bool
+) -> None:
+    def write(x: torch.Tensor, mask: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        return x.index_put((mask,), values, accumulate=accumulate)
+
+    mask = torch.rand(length, generator=torch.Generator().manual_seed(1)) > 0.5
+    mask[-1] = True
+    assert_close_like_cpu(write, torch.randn(length), mask, torch.randn(int(mask.sum())))
+    torch.vk.synchronize()  # would raise what the kernel reported
+
+
 def test_a_mask_beside_an_index(assert_close_like_cpu: Check) -> None:
     def write(x: torch.Tensor, mask: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
         x = x.clone()

@@ -41,6 +41,18 @@ def test_gradients_of_values_under_a_mask(assert_close_like_cpu: Check, accumula
     assert_close_like_cpu(put, x, mask, _tensor(4).requires_grad_())
 
 
+@pytest.mark.parametrize("shape", [(6, 4), (9, 4), (5,)])
+def test_gradients_of_many_values_under_a_mask(
+    assert_close_like_cpu: Check, shape: tuple[int, ...]
+) -> None:
+    def put(x: torch.Tensor, mask: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        return x.index_put((mask,), values, accumulate=True)
+
+    x, mask = _tensor(*shape).requires_grad_(), _tensor(*shape) > -0.5
+    values = torch.arange(float(mask.sum())).requires_grad_()
+    assert_close_like_cpu(put, x, mask, values, dynamic=True)
+
+
 def test_gradients_of_a_filling_number(assert_close_like_cpu: Check) -> None:
     def fill(x: torch.Tensor, index: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         return torch.index_fill(x, 0, index, value)

@@ -196,7 +196,10 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         return f"{function}({pointer}, {self.index_to_str(index)}, {value});"
 
     def check_bounds(self, expr: sympy.Expr, size: sympy.Expr, lower: bool, upper: bool) -> None:
-        """Report an index outside of ``[0, size)`` and continue with 0, so that memory stays intact."""
+        """Report an index outside of ``[0, size)`` and continue with 0, so that memory stays intact.
+
+        Behind the end of a row an index that comes from a scan may be anything; it is not reported.
+        """
         if not (lower or upper):
             return
         index, limit = self.index_to_str(self.prepare_indexing(expr)), self.index_to_str(size)
@@ -207,12 +210,13 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         if self._load_mask is not None:
             condition = f"{self._load_mask} && ({condition})"
         self.require("torchvk_assert")
+        guard = "if (column_exists) " if self._column_may_be_missing() else ""
         errors, code = self.collector.assertion(_OUT_OF_RANGE)
         self.compute.writelines(
             [
                 f"if ({condition})",
                 "{",
-                f"    reportIndex({errors}, {code}, int64_t({index}), int64_t({limit}));",
+                f"    {guard}reportIndex({errors}, {code}, int64_t({index}), int64_t({limit}));",
                 *(f"    {symbol} = 0;" for symbol in found),
                 "}",
             ]
@@ -221,7 +225,11 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
     def device_assert_async(self, cond: CSEVariable, msg: str) -> None:
         self.require("torchvk_assert")
         errors, code = self.collector.assertion(msg)
-        self.compute.writeline(f"if (!{cond}) reportFailure({errors}, {code});")
+        guard = "column_exists && " if self._column_may_be_missing() else ""
+        self.compute.writeline(f"if ({guard}!{cond}) reportFailure({errors}, {code});")
+
+    def _column_may_be_missing(self) -> bool:
+        return self.features.is_reduction() and self.inside_reduction and self.guards_columns()
 
     def _scalar_load(
         self, buffer: IndentedBuffer, pointer: str, dtype: torch.dtype, index: sympy.Expr

@@ -25,6 +25,8 @@ from torchvk_compile.codegen.printer import SlangExprPrinter, fits_int32
 from torchvk_compile.errors import UnsupportedOperatorError
 
 Operand: TypeAlias = CSEVariable | bool | int | float
+COMMON_DIVISOR = "greatestCommonDivisor"
+"""`ops.inline_asm_elementwise` under this name is the greatest common divisor of two integers."""
 _wide_printer = SlangExprPrinter(widen=True)
 _LITERAL_DTYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
 
@@ -393,6 +395,9 @@ class SlangOverrides(OpOverrides):
 
     @staticmethod
     def inline_asm_elementwise(*inputs: Any, asm: str, **options: Any) -> str:
+        # The one operation that torch leaves a backend to name; a user's own text is for another machine.
+        if asm == COMMON_DIVISOR:
+            return _division(COMMON_DIVISOR, *inputs)
         raise UnsupportedOperatorError("inline_asm_elementwise", reason="it holds CUDA assembly")
 
 

@@ -46,8 +46,8 @@ def run(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
         args, kwargs, generator = info.without_generator(args, kwargs)
         if generator is not None:
             with random.drawn_from(generator):
-                return _run(op, info, args, kwargs)
-    return _run(op, info, args, kwargs)
+                return call(op, info, args, kwargs)
+    return call(op, info, args, kwargs)
 
 
 def fallback(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
@@ -60,7 +60,7 @@ def kernel(op: torch._ops.OpOverload) -> Callable[..., Any]:
     info = operator_info(op)
     if info.generator is not None:
         return lambda *args, **kwargs: run(op, args, kwargs)
-    return lambda *args, **kwargs: _run(op, info, args, kwargs)
+    return lambda *args, **kwargs: call(op, info, args, kwargs)
 
 
 def refuse_self_overlap(target: torch.Tensor) -> None:
@@ -89,9 +89,10 @@ def clear() -> None:
     signatures.clear()
 
 
-def _run(
+def call(
     op: torch._ops.OpOverload, info: OperatorInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
+    """`run` for a call without a generator; every eager operator that is compiled comes through here."""
     found: list[torch.Tensor] = []
     # The operator's description stands for it: hashing an OpOverload runs Python code.
     parts: list[Any] = [info, _are_deterministic(), _default_dtype()]
@@ -107,7 +108,7 @@ def _run(
 
             cloned = aliasing.separate(op, info, args, kwargs)
             if cloned is not None:
-                return _run(op, info, *cloned)
+                return call(op, info, *cloned)
             parts.append(aliasing.pattern(found))
     key = tuple(parts)
     runner = _runners.get(key)

@@ -1,11 +1,13 @@
-"""Integer powers and floor division of floats, where Inductor falls back or rounds too early.
+"""Integer powers, common divisors, floor division of floats, where Inductor falls back or rounds too early.
 
-In: aten.pow and aten.div of vk tensors. Out: pointwise loops over ops.pow and ops.floordiv.
+In: aten.pow, aten.gcd and aten.div of vk tensors. Out: pointwise loops over ops.pow, ops.floordiv and a function of
+the integer library.
 Forbidden: other powers and divisions, which stay Inductor's.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,7 @@ from torch._inductor.lowering import broadcast_tensors, get_promoted_dtype, lowe
 from torch._inductor.virtualized import ops
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, is_integer_dtype
 
+from torchvk_compile.codegen.overrides import COMMON_DIVISOR
 from torchvk_compile.lowering.registry import route
 
 _aten = torch.ops.aten
@@ -28,6 +31,7 @@ def register_arithmetic() -> None:
         route(overload, _power(lowerings[overload]))
     for overload in (_aten.div.Tensor_mode, _aten.div.Scalar_mode):
         route(overload, _divide(lowerings[overload]))
+    route(_aten.gcd.default, _common_divisor)
 
 
 def _power(otherwise: Lowering) -> Lowering:
@@ -49,6 +53,12 @@ def _divide(otherwise: Lowering) -> Lowering:
         return _pointwise(ops.floordiv, dividend, divisor)
 
     return divide
+
+
+def _common_divisor(a: ir.TensorBox, b: ir.TensorBox) -> ir.TensorBox:
+    dtype = _dtype(a, b)
+    divisor = functools.partial(ops.inline_asm_elementwise, asm=COMMON_DIVISOR, dtype=dtype)
+    return _pointwise(divisor, a, b)
 
 
 def _dtype(*operands: Any) -> torch.dtype:

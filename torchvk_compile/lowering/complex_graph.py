@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
-from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
@@ -30,7 +29,6 @@ from torchvk_compile.lowering import (  # noqa: F401 (their rules)
     fourier,
 )
 from torchvk_compile.lowering.complex_table import RULES, is_complex, join, parts
-from torchvk_compile.lowering.graph_check import source_digest
 from torchvk_compile.lowering.linalg import eigenvalues, lu, triangular  # noqa: F401 (their rules)
 
 _aten = torch.ops.aten
@@ -52,16 +50,6 @@ _ALWAYS = _LAZY | {
     _aten._linalg_eigvals.default,
 }
 """Operators whose rules hold for real arguments too."""
-
-
-class ComplexRules(CustomGraphPass):
-    """Rewrites a graph by the rules, early enough that Inductor's passes and the partitioner see real operators."""
-
-    def __call__(self, graph: torch.fx.Graph) -> None:
-        apply_rules(graph)
-
-    def uuid(self) -> Any:
-        return source_digest()
 
 
 def apply_rules(graph: torch.fx.Graph) -> None:

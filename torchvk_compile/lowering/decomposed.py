@@ -8,12 +8,13 @@ which all devices share.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import sympy
 import torch
 from torch._inductor import ir
-from torch._inductor.lowering import lowerings, process_subgraph_nodes
+from torch._inductor.lowering import lowerings
 from torch._inductor.virtualized import V
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
@@ -52,32 +53,59 @@ def lower_decomposed(function: Callable[..., Any], *args: Any, **kwargs: Any) ->
 
     Args:
         function: of torch tensors.
-        args, kwargs: its arguments, tensors as Inductor's IR.
+        args, kwargs: its arguments, tensors as Inductor's IR, sizes that vary as expressions.
 
     Returns:
         Its results as Inductor's IR.
     """
     leaves, spec = pytree.tree_flatten((args, kwargs), is_leaf=lambda x: isinstance(x, ir.IRNode))
-    positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, ir.IRNode)]
-    nodes = [leaves[i] for i in positions]
-    for node in nodes:
-        node.realize()
+    positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, ir.IRNode) or _varies(leaf)]
+    given = [leaves[i] for i in positions]
+    for value in given:
+        if isinstance(value, ir.IRNode):
+            value.realize()
 
-    def of_tensors(*tensors: torch.Tensor) -> Any:
+    def of_values(*own: Any) -> Any:
         values = list(leaves)
-        for position, tensor in zip(positions, tensors, strict=True):
-            values[position] = tensor
+        for position, value in zip(positions, own, strict=True):
+            values[position] = value
         inner_args, inner_kwargs = pytree.tree_unflatten(values, spec)
         return function(*inner_args, **inner_kwargs)
 
     with V.graph.fake_mode:
-        tensors = [ir.ir_node_to_tensor(node) for node in nodes]
+        values = [_size(v) if _varies(v) else ir.ir_node_to_tensor(v) for v in given]
         traced = make_fx(
-            torch.func.functionalize(of_tensors), decomposition_table=torch_compat.decompositions()
+            torch.func.functionalize(of_values), decomposition_table=torch_compat.decompositions()
         )
-        graph = traced(*tensors)
+        graph = traced(*values)
     prefix = f"decomposed{next(_names)}"
     for node in graph.graph.nodes:
         # Inductor knows the nodes of the whole graph by name.
         node._rename(f"{prefix}_{node.name}")
-    return process_subgraph_nodes(graph, nodes)
+    return _run(graph.graph, given)
+
+
+def _run(graph: torch.fx.Graph, given: Sequence[Any]) -> Any:
+    """Lower a graph's nodes as part of the current one."""
+    output = graph.output_node()
+    results = output.args[0]
+    # Inductor gives a graph's outputs the strides they were traced with. These are on their way only.
+    graph.erase_node(output)
+    inputs, values = iter(given), V.graph.env
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            values[node] = next(inputs)
+        else:
+            with V.graph.set_current_node(node):
+                values[node] = V.graph.run_node(node)
+    return torch.fx.map_arg(results, lambda node: values[node])
+
+
+def _varies(leaf: Any) -> bool:
+    return isinstance(leaf, sympy.Expr) and not leaf.is_number
+
+
+def _size(expression: sympy.Expr) -> torch.SymInt:
+    sizevars = V.graph.sizevars
+    hint = sizevars.optimization_hint(expression)
+    return sizevars.shape_env.create_symintnode(expression, hint=hint)

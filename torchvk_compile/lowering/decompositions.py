@@ -5,6 +5,7 @@ In: arguments of ATen operators, as tensors. Out: their results. Forbidden: devi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -176,6 +177,22 @@ def normal(
     return torch.randn_like(x) * std + mean
 
 
+def geometric(x: torch.Tensor, p: float, *, generator: Any = None) -> torch.Tensor:
+    """Trials up to the first success, in the form of `x`: what `geometric_` becomes without mutation.
+
+    Torch's own formula draws in the dtype of `x`, where all integers of [0, 1) are 0.
+    """
+    if not 0 < p < 1:
+        raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p}")
+    numbers = torch.rand_like(x, dtype=torch.float32)
+    return (torch.floor(torch.log1p(-numbers) / math.log1p(-p)) + 1).to(x.dtype)
+
+
+def bernoulli_each(x: torch.Tensor, p: torch.Tensor, *, generator: Any = None) -> torch.Tensor:
+    """Zeros and ones in the form of `x`, with a probability for every element: `bernoulli_` without mutation."""
+    return (torch.rand_like(x, dtype=torch.float32) < p).to(x.dtype)
+
+
 def take(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     """Elements of `x` by their place in row-major order; a 0-d index stays on the device."""
     return aten.index.Tensor(x.reshape(-1), [index])
@@ -225,6 +242,8 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     **TRANSFORMER_LAYERS,
     aten.uniform.default: uniform,
     aten.normal_functional.default: normal,
+    aten.geometric.default: geometric,
+    aten.bernoulli.Tensor: bernoulli_each,
     aten.take.default: take,
     aten.binary_cross_entropy_with_logits.default: binary_cross_entropy_with_logits,
     aten.softshrink_backward.default: shrink_backward,

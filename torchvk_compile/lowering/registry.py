@@ -27,6 +27,7 @@ def register_lowerings() -> None:
     from torchvk_compile.lowering.embedding import register_embeddings
     from torchvk_compile.lowering.fourier import register_fourier
     from torchvk_compile.lowering.grid_sampling import register_grid_sampling
+    from torchvk_compile.lowering.hashing import register_hashing
     from torchvk_compile.lowering.histogram import register_histograms
     from torchvk_compile.lowering.interleave import register_interleave
     from torchvk_compile.lowering.jumps import register_jumps
@@ -65,6 +66,7 @@ def register_lowerings() -> None:
     register_segments()
     register_embeddings()
     register_histograms()
+    register_hashing()
     register_sampling()
     register_linalg()
     register_interleave()

@@ -1,0 +1,27 @@
+"""TorchVK's changes to a graph before Inductor's passes and the partitioner see it.
+
+In: a functional ATen graph, forward and backward in one. Out: the same graph, rewritten. Forbidden: rewriting what a
+lowering could handle.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._inductor.custom_graph_pass import CustomGraphPass
+
+from torchvk_compile.lowering.complex_graph import apply_rules
+from torchvk_compile.lowering.graph_check import source_digest
+from torchvk_compile.lowering.known_lengths import index_by_places
+
+
+class JointRules(CustomGraphPass):
+    """Complex numbers by real ones, selections of known length without a look at the data."""
+
+    def __call__(self, graph: torch.fx.Graph) -> None:
+        index_by_places(graph)
+        apply_rules(graph)
+
+    def uuid(self) -> Any:
+        return source_digest()
