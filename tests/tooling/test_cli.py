@@ -121,7 +121,7 @@ def test_demo_trains_on_the_device_and_writes_its_result(
     assert result["max_loss_gap"] <= 1e-3
     assert result["cpu_fallbacks"] == 0
     assert result["gpu_only"] is True
-    assert 0 < result["submissions_per_graph_call"] <= 1
+    assert result["submissions_per_graph_call"] == 1
     assert set(result["step_ms"]) == {"compiled", "vk_eager", "cpu_eager"}
     assert list((tmp_path / "slang").glob("*.slang"))
     certificate = json.loads(audit.read_text())["certificate"]
