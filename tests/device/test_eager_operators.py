@@ -143,7 +143,8 @@ def test_dynamo_does_not_compile_what_they_run(vk: torch.device) -> None:
     # The graph breaks where the result's size depends on the data: an eager operator runs there.
     compiled = torch.compile(lambda x, mask: x[mask] + 1, backend="torchvk")
     torch.testing.assert_close(compiled(x.to(vk), mask.to(vk)).cpu(), x[mask] + 1)
-    assert counters["frames"]["total"] == 2
+    # The function up to the break and after it, and a few frames of torch's own; over 100 with ours and generated ones.
+    assert counters["frames"]["total"] < 10
 
 
 def test_foreach_runs_as_one_graph(vk: torch.device, compilations: Compilations) -> None:
