@@ -12,7 +12,6 @@ from typing import Any
 
 import sympy
 import torch
-from torch._inductor import ir
 from torch._inductor.codegen.common import CSE, CSEVariable, DeferredLine, IndentedBuffer
 from torch._inductor.codegen.simd import IterationRangesEntry, IterationRangesRoot, SIMDKernel
 from torch._inductor.ops_handler import StoreMode
@@ -33,13 +32,15 @@ from torchvk_compile.codegen.dtypes import (
     to_compute,
     to_storage,
 )
-from torchvk_compile.codegen.lanes import LaneAccess, lane_access
+from torchvk_compile.codegen.lanes import LaneAccess, lane_access, starts_aligned
 from torchvk_compile.codegen.lines import DispatchLine
+from torchvk_compile.codegen.loops import LoopCodegen
 from torchvk_compile.codegen.overrides import SlangOverrides
 from torchvk_compile.codegen.printer import SlangExprPrinter
 from torchvk_compile.codegen.reductions import ReductionCodegen
 from torchvk_compile.codegen.scans import ScanCodegen
 from torchvk_compile.codegen.searches import SearchCodegen
+from torchvk_compile.codegen.staging import StagingCodegen
 from torchvk_compile.codegen.templates import KERNEL_NAME, render
 
 # Store modes of `lowering/scatter.py`, and the library's name for what they do.
@@ -73,7 +74,9 @@ class SlangCSE(CSE[CSEVariable, str]):
         return super().generate(buffer, expr, **kwargs)
 
 
-class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
+class SlangKernel(
+    LoopCodegen, ReductionCodegen, ScanCodegen, SearchCodegen, StagingCodegen, SIMDKernel
+):
     """Pointwise and reduction kernels.
 
     The body is a row of segments. A segment of a reduction kernel is one loop along the reduced elements (or
@@ -86,6 +89,8 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
     sexpr = SlangExprPrinter().doprint
     kexpr = sexpr
     suffix = ";"
+    shares_loads = True
+    """An element that all lanes of an invocation need is loaded before their loop, where the first lane exists."""
 
     def __init__(self, tiling: dict[str, sympy.Expr], **kwargs: Any) -> None:
         self.profile = current_profile()
@@ -157,6 +162,10 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
             value = self._scalar_load(self.prefix, pointer, dtype, index)
             self.kept_after_loop.add(value)
             return value
+        if access is not None and self.shares_loads:
+            # All lanes read the element of the first: once is enough.
+            place = self._base_index(index)
+            return self._element_load(self.vector_loads, pointer, dtype, place)
         return self._scalar_load(self.loads, pointer, dtype, index)
 
     def indirect_load(self, name: str, index: sympy.Expr) -> CSEVariable:
@@ -234,14 +243,19 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
     def _scalar_load(
         self, buffer: IndentedBuffer, pointer: str, dtype: torch.dtype, index: sympy.Expr
     ) -> CSEVariable:
-        raw = f"load({pointer}, {self.index_to_str(index)})"
-        return self.cse.generate(buffer, to_compute(dtype, raw), dtype=compute_dtype(dtype))
+        return self._element_load(buffer, pointer, dtype, self.index_to_str(index))
+
+    def _element_load(
+        self, buffer: IndentedBuffer, pointer: str, dtype: torch.dtype, place: str
+    ) -> CSEVariable:
+        value = to_compute(dtype, f"load({pointer}, {place})")
+        return self.cse.generate(buffer, value, dtype=compute_dtype(dtype))
 
     def _vector_load(
         self, name: str, pointer: str, dtype: torch.dtype, index: sympy.Expr, access: LaneAccess
     ) -> CSEVariable:
         lanes = self.layout.lanes
-        aligned = "ALIGNED" if access.aligned and _starts_aligned(name) else "false"
+        aligned = "ALIGNED" if access.aligned and starts_aligned(name) else "false"
         raw = (
             f"loadVector<{storage_type(dtype)}, {lanes}, {aligned}>"
             f"({pointer}, {self._base_index(index)}, count)"
@@ -255,54 +269,6 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
             self.loads, to_compute(dtype, f"{vector}[lane]"), dtype=compute_dtype(dtype)
         )
 
-    def _staged_load(
-        self, name: str, pointer: str, dtype: torch.dtype, index: sympy.Expr
-    ) -> CSEVariable | None:
-        """An element of an operand that crosses the tile, by way of shared memory."""
-        crossing, tile = transposes.crossing_of(index, self.range_tree_nodes), self.tile
-        assert tile is not None
-        if crossing is None or (crossing.fast, crossing.stride, crossing.length) != (
-            tile.fast,
-            tile.stride,
-            tile.length,
-        ):
-            return None
-        register = compute_dtype(dtype)
-        shared_type = _shared_type(register)
-        key = f"{pointer}[{index}]"
-        if key not in self._staged:
-            if len(self._staged) == transposes.MOST_STAGED:
-                return None
-            shared = f"{KERNEL_NAME}_tile{len(self._staged)}"
-            self._staged[key] = shared
-            self.helpers.writeline(f"groupshared {shared_type} {shared}[{tile.side * tile.row}];")
-            tree = self._row_tree()
-            first = sympy.Symbol("crossing", integer=True, nonnegative=True)
-            place = self.index_to_str(
-                sympy_subs(self._in_root_terms(index, tree), {tree.index_sym(): first})
-            )
-            if tile.lanes == 1:
-                value = to_compute(dtype, f"load({pointer}, {place})")
-                self.staging.writeline(
-                    f"{shared}[across * {tile.row} + along] = {shared_type}({value});"
-                )
-            else:
-                aligned = "ALIGNED" if crossing.aligned and _starts_aligned(name) else "false"
-                vector = f"crossing{len(self._staged) - 1}"
-                value = to_compute(dtype, f"{vector}[lane]")
-                self.staging.writelines(
-                    [
-                        f"let {vector} = loadVector<{storage_type(dtype)}, {tile.lanes}, {aligned}>"
-                        f"({pointer}, {place}, crossing_count);",
-                        "[unroll]",
-                        f"for (int lane = 0; lane < {tile.lanes}; ++lane)",
-                        f"    {shared}[across * {tile.row} + along + lane] = {shared_type}({value});",
-                    ]
-                )
-        lane = f" + lane * {tile.row}" if tile.lanes > 1 else ""
-        text = f"{compute_type(register)}({self._staged[key]}[along * {tile.row} + across{lane}])"
-        return self.cse.generate(self.loads, text, dtype=register)
-
     def _vector_store(
         self,
         name: str,
@@ -313,7 +279,7 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         access: LaneAccess,
     ) -> None:
         lanes = self.layout.lanes
-        aligned = "ALIGNED" if access.aligned and _starts_aligned(name) else "false"
+        aligned = "ALIGNED" if access.aligned and starts_aligned(name) else "false"
         vector = self.cse.newvar()
         # A buffer that turns out to be internal to the kernel loses all three lines.
         self.vector_loads.writeline(
@@ -363,13 +329,6 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
         if tree is None or free_symbol_is_type(index, SymT.TMP):
             return None
         return lane_access(self._in_root_terms(index, tree), tree.index_sym(), self.layout.lanes)
-
-    def _choose_tile(self, indices: Sequence[sympy.Expr]) -> transposes.Tile | None:
-        """A tile for operands that are consecutive along another axis than the kernel's own."""
-        if "vectors" in config.without or not transposes.pay(self.profile):
-            return None
-        simplified = [self.simplify_indexing(index) for index in indices]
-        return transposes.choose_tile(simplified, self.range_tree_nodes, self._row_tree().numel)
 
     def _lanes_pay(self, indices: Sequence[sympy.Expr]) -> bool:
         """Whether some access of the kernel becomes a vector and the iterations are enough for it."""
@@ -479,134 +438,6 @@ class SlangKernel(ReductionCodegen, ScanCodegen, SearchCodegen, SIMDKernel):
 
     # Assembly ----------------------------------------------------------------------------------------------
 
-    def codegen_body(self) -> None:
-        """Close the current segment and append it to the body."""
-        pending = (
-            self.loads,
-            self.compute,
-            self.stores,
-            self.vector_loads,
-            self.prefix,
-            self.after_loop,
-        )
-        if not any(pending):
-            return
-        reduction = self.features.is_reduction() and self.inside_reduction
-        if self.layout.rounds:
-            self._keep_segment(reduction)
-            return
-        self.body.splice(self.prefix)
-        if reduction and not self.layout.persistent:
-            self._loop_segment()
-            self.cse.invalidate(self.kept_after_loop)  # type: ignore[arg-type]
-            self._reduction_tree().cache_clear()
-        elif self.layout.lanes > 1 and not self.features.is_reduction():
-            self._lane_segment(self._row_tree())
-        else:
-            for part in (self.lane_indexing, self.loads, self.compute, self.stores):
-                self.body.splice(part)
-        self.body.splice(self.after_loop)
-        for part in (*pending, self.lane_indexing, self.vector_stores):
-            part.clear()
-
-    def _keep_segment(self, loop: bool) -> None:
-        """Put the current segment aside, for `resident.assemble`; the values of its loop stay known."""
-        reads, body = self.vector_loads, IndentedBuffer()
-        for part in (self.loads, self.compute, self.stores):
-            body.splice(part)
-        self.resident_segments.append(
-            resident.Segment(
-                loop,
-                self.prefix,
-                self.lane_indexing,
-                reads,
-                body,
-                self.vector_stores,
-                self.after_loop,
-            )
-        )
-        if loop:
-            self._reduction_tree().cache_clear()
-        for name in ("prefix", "lane_indexing", "vector_loads", "vector_stores", "after_loop"):
-            setattr(self, name, IndentedBuffer())
-        for part in (self.loads, self.compute, self.stores):
-            part.clear()
-
-    def _assemble_resident(self) -> None:
-        tree = self._reduction_tree()
-        rounds = resident.Rounds(
-            variable=tree.name,
-            base=f"{tree.prefix}base",
-            index_type=self.index_dtype,
-            length=int(tree.numel),
-            columns=self.layout.columns,
-            lanes=self.layout.lanes,
-            count=self.layout.rounds,
-        )
-        self.body.splice(resident.assemble(self.resident_segments, rounds))
-
-    def loop_base(self) -> str:
-        """The variable of a loop in step: the element of the workgroup's first column."""
-        return f"{self._reduction_tree().prefix}base"
-
-    def _loop_in_step(self) -> None:
-        tree, index_type, base = self._reduction_tree(), self.index_dtype, self.loop_base()
-        length, columns = self.collector.extent(tree), self.layout.columns
-        own = f"{base} + {index_type}(column)" if columns > 1 else base
-        self.body.writeline(
-            f"for ({index_type} {base} = 0; {base} < {length}; {base} += {columns})"
-        )
-        self.body.writeline("{")
-        with self.body.indent():
-            if self._columns_may_overhang():
-                self.body.writeline(f"const bool column_exists = {own} < {length};")
-                self.body.writeline(f"const {index_type} {tree.name} = min({own}, {length} - 1);")
-            else:
-                self.body.writeline(f"const {index_type} {tree.name} = {own};")
-            for part in (self.lane_indexing, self.loads, self.compute, self.stores):
-                self.body.splice(part)
-        self.body.writeline("}")
-
-    def _loop_segment(self) -> None:
-        if self.has_scan():
-            self._loop_in_step()
-            return
-        tree, index_type = self._reduction_tree(), self.index_dtype
-        name, lanes = tree.name, self.layout.lanes
-        length = self.collector.extent(tree)
-        variable = f"{tree.prefix}base" if lanes > 1 else name
-        start = f"{index_type}(column)" if lanes == 1 else f"{index_type}(column) * {lanes}"
-        self.body.writeline(
-            f"for ({index_type} {variable} = {start}; {variable} < {length}; "
-            f"{variable} += {self.layout.columns * lanes})"
-        )
-        self.body.writeline("{")
-        with self.body.indent():
-            if lanes > 1:
-                self._lane_segment(tree)
-            else:
-                for part in (self.lane_indexing, self.loads, self.compute, self.stores):
-                    self.body.splice(part)
-        self.body.writeline("}")
-
-    def _lane_segment(self, tree: IterationRangesRoot) -> None:
-        lanes, index_type = self.layout.lanes, self.index_dtype
-        length = self.collector.extent(tree)
-        base = f"{tree.prefix}base"
-        whole = V.graph.sizevars.statically_known_multiple_of(tree.numel, lanes)
-        count = str(lanes) if whole else f"int(min({index_type}({lanes}), {length} - {base}))"
-        self.body.writeline(f"const int count = {count};")
-        self.body.splice(self.vector_loads)
-        self.body.writelines(["[unroll]", f"for (int lane = 0; lane < {lanes}; ++lane)", "{"])
-        with self.body.indent():
-            if not whole:
-                self.body.writeline("if (lane >= count) break;")
-            self.body.writeline(f"const {index_type} {tree.name} = {base} + lane;")
-            for part in (self.lane_indexing, self.loads, self.compute, self.stores):
-                self.body.splice(part)
-        self.body.writeline("}")
-        self.body.splice(self.vector_stores)
-
     def codegen_kernel(self, name: str | None = None) -> str:
         """The entry point's source, with a placeholder for its name."""
         self.codegen_body()
@@ -695,18 +526,3 @@ def linear_groups(numel: sympy.Expr, per_group: int) -> sympy.Expr:
     from torch.utils._sympy.functions import CeilDiv
 
     return CeilDiv(sympy.sympify(numel), sympy.Integer(per_group))
-
-
-def _shared_type(register: torch.dtype) -> str:
-    """What values are in shared memory: 8 and 16 bits are optional there."""
-    return compute_type(register) if register.itemsize >= 4 else "int"
-
-
-def _starts_aligned(name: str) -> bool:
-    """False for a buffer that is a part of another one, as in a concatenation, unless it starts at 16 bytes."""
-    buffer = V.graph.try_get_buffer(name)
-    layout_of = buffer.maybe_get_layout() if buffer is not None else None
-    if not isinstance(layout_of, ir.NonOwningLayout):
-        return True
-    offset = layout_of.view.get_layout().offset * layout_of.dtype.itemsize
-    return V.graph.sizevars.statically_known_multiple_of(offset, 16)

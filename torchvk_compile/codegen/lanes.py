@@ -1,7 +1,7 @@
 """What the lanes of one invocation touch when it handles several consecutive iterations.
 
 In: an index expression and the iteration variable that the lanes step through. Out: whether the lanes read one
-element, consecutive elements, or anything else. Forbidden: emitting code.
+element, consecutive elements, or anything else, and from where. Forbidden: emitting code.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import dataclasses
 import itertools
 
 import sympy
+from torch._inductor import ir
+from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
 
@@ -88,3 +90,13 @@ def lane_access(index: sympy.Expr, variable: sympy.Symbol, lanes: int) -> LaneAc
 
 def _divides(lanes: int, number: sympy.Expr) -> bool:
     return bool(number.is_Integer) and int(number) % lanes == 0
+
+
+def starts_aligned(name: str) -> bool:
+    """False for a buffer that is a part of another one, as in a concatenation, unless it starts at 16 bytes."""
+    buffer = V.graph.try_get_buffer(name)
+    layout_of = buffer.maybe_get_layout() if buffer is not None else None
+    if not isinstance(layout_of, ir.NonOwningLayout):
+        return True
+    offset = layout_of.view.get_layout().offset * layout_of.dtype.itemsize
+    return V.graph.sizevars.statically_known_multiple_of(offset, 16)

@@ -122,6 +122,16 @@ def widest_kept_row(profile: Any) -> int:
     return min(_LARGEST_WORKGROUP, profile.max_workgroup_invocations)
 
 
+def rounds_ahead(profile: Any, lanes: int) -> int:
+    """Rounds of a loop along the reduction whose loads are under way together.
+
+    That many bytes wait for memory at once; a software rasteriser does not wait.
+    """
+    if profile.device_type == "cpu":
+        return 1
+    return 4 if lanes == 1 else 2
+
+
 def _inner_layout(
     rows: int, columns: int, lanes: int, subgroup: int, *, persistent: bool = False, rounds: int = 0
 ) -> WorkgroupLayout:

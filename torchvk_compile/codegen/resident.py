@@ -20,7 +20,7 @@ from torch._inductor.dependencies import MemoryDep
 from torch._inductor.virtualized import V
 
 _DECLARATION = re.compile(r"(?:const )?(\S+) (\w+) = (.*);")
-_VECTOR = re.compile(r"let (\w+) = .*;")
+_READ = re.compile(r"\S+ (\w+) = .*;")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _ASSIGNMENT = re.compile(r"\s+(tmp\w+) = ")
 _CALL = re.compile(r"\b(?!(?:u?int(?:\d+_t)?|float|double|bool)\()[A-Za-z_]\w*(?:<\w+>)?\(")
@@ -148,7 +148,7 @@ class _Lines:
             found = _DECLARATION.fullmatch(line)
             assert found is not None, line
             self.positions[found[2]] = line
-        self.vectors = {m[1]: line for line in self.reads if (m := _VECTOR.fullmatch(line))}
+        self.vectors = {m[1]: line for line in self.reads if (m := _READ.fullmatch(line))}
         self.changed = {m[1] for line in self.body if (m := _ASSIGNMENT.match(line))}
         self.declared: dict[str, _Value] = {}
         self.written_again: list[str] = []

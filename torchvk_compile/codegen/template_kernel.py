@@ -52,6 +52,8 @@ class TemplateKernel(SlangKernel):
         configuration: see `KernelSpec`.
     """
 
+    shares_loads = False  # a shell may ask for lanes that all lie behind the end
+
     def __init__(
         self,
         output: ir.TemplateBuffer,
