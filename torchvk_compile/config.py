@@ -28,6 +28,7 @@ cache_dir: Path | None
 slangc: Path | None
 dump_shaders: Path | None
 validation: bool
+winograd: bool
 without: frozenset[str]
 log: str
 
@@ -192,6 +193,14 @@ SETTINGS: dict[str, Setting] = {
             _flag,
             "`1` or `0`",
             "switches the Khronos validation layer on; read when the first device is looked for",
+        ),
+        Setting(
+            "winograd",
+            True,
+            _flag,
+            "`1` or `0`",
+            "with mode max-autotune, convolutions of 3 x 3 taps may be computed by Winograd's method "
+            "([what it changes](max-autotune.md#winograds-method))",
         ),
         Setting(
             "without",

@@ -23,10 +23,12 @@ from torchvk_compile.codegen.convolution_geometry import adjoint_axis, forward_a
 from torchvk_compile.codegen.device_profile import profile_of
 from torchvk_compile.codegen.dtypes import require_supported
 from torchvk_compile.codegen.gemm_config import TileConfig
+from torchvk_compile.codegen.winograd import WinogradConfig, WinogradProduct
 from torchvk_compile.errors import UnsupportedOperatorError
 from torchvk_compile.lowering.decomposed import route_decomposition
 from torchvk_compile.lowering.depthwise import is_depthwise, multiply_depthwise
 from torchvk_compile.lowering.matmul import ACCUMULATORS, realize_operand
+from torchvk_compile.lowering.winograd import candidate, multiply_winograd, winograd_product
 from torchvk_compile.tuning.choice import chosen
 from torchvk_compile.tuning.problem import Problem
 
@@ -333,7 +335,13 @@ def multiply_patches(
         return multiply_depthwise(
             geometry, source, weights, size, accumulator, bias, adjoint=adjoint
         )
-    config = _config(source, product, accumulator, problem)
+    winograd = winograd_product(
+        geometry, source, size, adjoint=adjoint, channels_last=channels_last
+    )
+    config = _config(source, product, winograd, accumulator, problem)
+    if isinstance(config, WinogradConfig):
+        assert winograd is not None
+        return multiply_winograd(source, weights, winograd, config, bias)
     result = _patch_output(source, weights, product, config, accumulator, bias)
     if channels_last:
         result = lowerings[aten.view](result, [batch, *size, all_outputs])
@@ -344,9 +352,10 @@ def multiply_patches(
 def _config(
     source: ir.IRNode,
     product: PatchProduct,
+    winograd: WinogradProduct | None,
     accumulator: torch.dtype,
     problem: Callable[[], Problem],
-) -> TileConfig:
+) -> TileConfig | WinogradConfig:
     device = source.get_device()
     assert device is not None
     pixels = V.graph.sizevars.optimization_hint(product.pixels, fallback=_HINT)
@@ -356,11 +365,13 @@ def _config(
         k *= max(phase.taps for phase in axis.phases)
     sizes = product.groups * product.phases, m, n, k
     profile = profile_of(device.index or 0)
-    return chosen(
-        choose_config(profile, *sizes, accumulator),
-        lambda: alternatives(profile, *sizes, accumulator),
-        problem,
-    )
+
+    def others() -> list[TileConfig | WinogradConfig]:
+        method = [] if winograd is None else [candidate(profile, winograd)]
+        return [*method, *alternatives(profile, *sizes, accumulator)]
+
+    default: TileConfig | WinogradConfig = choose_config(profile, *sizes, accumulator)
+    return chosen(default, others, problem)
 
 
 def _patch_output(

@@ -55,7 +55,13 @@ class GraphCheck(CustomGraphModulePass):
 
     def uuid(self) -> Any:
         devices = tuple(fingerprint(index) for index in range(torch.vk.device_count()))  # type: ignore[attr-defined]
-        return (source_digest(), devices, config.cpu_fallback, sorted(config.without))
+        return (
+            source_digest(),
+            devices,
+            config.cpu_fallback,
+            config.winograd,
+            sorted(config.without),
+        )
 
 
 def _check_operands(node: torch.fx.Node, positions: tuple[int, int]) -> None:

@@ -155,10 +155,10 @@ def matmul(
         sums = _dot_products(a, b, [*batch, m, n], accumulator)
         return _finished(_total(sums) if sum_batch else sums, layout, epilogue)
     if config.split_k == 1 and bias_is_stored and not sum_batch:
-        return _product_buffer(layout, [a, b, *bias_buffers], config, accumulator, epilogue)
+        return product_buffer(layout, [a, b, *bias_buffers], config, accumulator, epilogue)
     parts = [sympy.Integer(config.split_k)] if config.split_k > 1 else []
     sums_layout = ir.FixedLayout(device, accumulator, [*parts, *batch, m, n])
-    sums = _product_buffer(sums_layout, [a, b], config, accumulator, None)
+    sums = product_buffer(sums_layout, [a, b], config, accumulator, None)
     while len(sums.get_size()) > len(size):
         sums = _total(sums)
     return _finished(sums, layout, epilogue)
@@ -208,7 +208,7 @@ def _is_computed(x: Any) -> bool:
     return isinstance(x, ir.Pointwise)
 
 
-def _product_buffer(
+def product_buffer(
     layout: ir.FixedLayout,
     inputs: Sequence[ir.IRNode],
     config: GemmConfig,
