@@ -25,6 +25,7 @@ def register_lowerings() -> None:
     from torchvk_compile.lowering.ctc import register_ctc
     from torchvk_compile.lowering.distances import register_distances
     from torchvk_compile.lowering.embedding import register_embeddings
+    from torchvk_compile.lowering.extrema import register_extrema
     from torchvk_compile.lowering.fourier import register_fourier
     from torchvk_compile.lowering.grid_sampling import register_grid_sampling
     from torchvk_compile.lowering.hashing import register_hashing
@@ -47,6 +48,7 @@ def register_lowerings() -> None:
 
     register_any()
     register_arithmetic()
+    register_extrema()
     register_jumps()
     register_matmul()
     register_attention()
