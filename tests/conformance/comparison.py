@@ -155,11 +155,15 @@ def _close(actual: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -
 def _no_further(
     actual: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor, tolerance: Tolerance
 ) -> torch.Tensor:
-    """Where `actual` is as near to `exact` as `expected` is there, or at its worst, in units of the tolerance."""
+    """Where `actual` is as near to `exact` as `expected` is there, or at its worst, in units of the tolerance.
+
+    Where `expected` is no number although there is one, `actual` has to be within the tolerance of that.
+    """
     unit = tolerance.atol + tolerance.rtol * exact.abs()
     mine, theirs = ((tensor - exact).abs() / unit for tensor in (actual, expected))
     worst = theirs.nan_to_num(nan=0.0, posinf=0.0).max()
-    return (mine <= theirs) | (mine <= worst)
+    lost = exact.isfinite() & ~expected.isfinite()
+    return torch.where(lost, mine <= 1, (mine <= theirs) | (mine <= worst))
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:

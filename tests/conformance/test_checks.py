@@ -59,6 +59,14 @@ def test_elements_may_be_as_far_from_the_exact_ones_as_the_expected_ones_are() -
             compare(torch.tensor(wrong).half(), expected, NOTHING_MORE, lambda: exact)
 
 
+def test_a_number_where_the_expected_result_has_none_must_be_the_exact_one() -> None:
+    expected, exact = torch.tensor([float("nan"), 2.0]), torch.tensor([1.0, 2.0]).double()
+    assert compare(exact.float(), expected, NOTHING_MORE, lambda: exact) is Measure.EXACT
+    for wrong in (1.1, float("inf")):
+        with pytest.raises(Mismatch):
+            compare(torch.tensor([wrong, 2.0]), expected, NOTHING_MORE, lambda: exact)
+
+
 def test_a_tolerance_of_other_tests_is_the_last_measure() -> None:
     expected, actual = torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.001])
     allowed = Allowed(NOTHING_MORE.usual, Tolerance(0.0, 0.01))

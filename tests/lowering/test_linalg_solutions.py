@@ -76,6 +76,16 @@ def test_exponentials(assert_close_like_cpu: Check, dtype: torch.dtype) -> None:
     assert_close_like_cpu(torch.matrix_exp, a.requires_grad_(), compiled=narrow, **tolerance)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_exponentials_in_16_bits(vk: torch.device, dtype: torch.dtype) -> None:
+    """They are rounded once. CPU eager computes in 16 bits, and has no numbers here."""
+    a = (3 * _random(4, 5, 5, dtype=torch.float32)).to(dtype)
+    expected = torch.matrix_exp(a.double()).to(dtype)
+    for exponential in (torch.matrix_exp, torch.compile(torch.matrix_exp, backend="torchvk")):
+        actual = exponential(a.to(vk)).cpu()
+        torch.testing.assert_close(actual, expected, rtol=torch.finfo(dtype).eps, atol=1e-3)
+
+
 def test_exponentials_of_special_matrices(assert_close_like_cpu: Check) -> None:
     nilpotent = torch.tensor([[0.0, 1e6], [0, 0]])
     negative = torch.tensor([[-50.0, 1], [0, -80]])

@@ -18,7 +18,12 @@ _LARGEST_NORM = {torch.float32: 2.0, torch.float64: 0.75}
 """Norms up to which the polynomial's remainder, norm^17 / 17! and less, is below half a unit in the last place."""
 
 
+_NARROW = (torch.float16, torch.bfloat16)
+
+
 def _linalg_matrix_exp(a: torch.Tensor) -> torch.Tensor:
+    if a.dtype in _NARROW:
+        return _linalg_matrix_exp(a.float()).to(a.dtype)
     require_real("aten.linalg_matrix_exp", a)
     if a.numel() == 0:
         return a.clone()
