@@ -145,20 +145,21 @@ class LoopCodegen:
             )
             self._round(tree)
             return
-        self.body.writelines(
-            [
-                f"{index_type} {first} = {start};",
-                f"for (; {first} < {length} - {step * (ahead - 1)}; {first} += {step * ahead})",
-                "{",
-            ]
-        )
+        self.body.writeline("{")
         with self.body.indent():
-            self.body.writelines(["[unroll]", f"for (int ahead = 0; ahead < {ahead}; ++ahead)"])
-            self._round(tree, f"const {index_type} {variable} = {first} + ahead * {step};")
+            self.body.writeline(f"{index_type} {first} = {start};")
+            self.body.writeline(
+                f"for (; {first} < {length} - {step * (ahead - 1)}; {first} += {step * ahead})"
+            )
+            self.body.writeline("{")
+            with self.body.indent():
+                self.body.writelines(["[unroll]", f"for (int ahead = 0; ahead < {ahead}; ++ahead)"])
+                self._round(tree, f"const {index_type} {variable} = {first} + ahead * {step};")
+            self.body.writeline("}")
+            if not V.graph.sizevars.statically_known_multiple_of(tree.numel, step * ahead):
+                self.body.writeline(f"for (; {first} < {length}; {first} += {step})")
+                self._round(tree, f"const {index_type} {variable} = {first};")
         self.body.writeline("}")
-        if not V.graph.sizevars.statically_known_multiple_of(tree.numel, step * ahead):
-            self.body.writeline(f"for (; {first} < {length}; {first} += {step})")
-            self._round(tree, f"const {index_type} {variable} = {first};")
 
     def _round(self, tree: IterationRangesRoot, declaration: str = "") -> None:
         """The block of a loop along the row."""
