@@ -23,24 +23,24 @@ from torchvk_compile.lowering.registry import route
 from torchvk_compile.tuning.choice import chosen
 from torchvk_compile.tuning.problem import Problem
 
-_operators = torch.ops.torchvk
 _FORWARD = ("query", "key", "value", "mask", "seed")
 _BACKWARD = ("gradient", *_FORWARD, "logsumexp", "delta")
-_OPERATORS: dict[Pass, tuple[torch._ops.OpOverload, tuple[str, ...]]] = {
-    "forward": (_operators.attention.default, _FORWARD),
-    "query": (_operators.attention_query_gradient.default, _BACKWARD),
-    "key_value": (_operators.attention_key_value_gradient.default, _BACKWARD),
+_OPERATORS: dict[Pass, tuple[str, tuple[str, ...]]] = {
+    "forward": ("attention", _FORWARD),
+    "query": ("attention_query_gradient", _BACKWARD),
+    "key_value": ("attention_key_value_gradient", _BACKWARD),
 }
-"""The operator of every pass and its tensors, in order."""
+"""The operator of every pass in the namespace ``torchvk``, and its tensors in order."""
 
 _OP = "aten.scaled_dot_product_attention"
 
 
 def register_attention() -> None:
     """Route the operators of `torchvk_compile.device.attention` here."""
-    route(_operators.attention.default, _attention)
-    route(_operators.attention_query_gradient.default, _query_gradient)
-    route(_operators.attention_key_value_gradient.default, _key_value_gradient)
+    operators = torch.ops.torchvk
+    route(operators.attention.default, _attention)
+    route(operators.attention_query_gradient.default, _query_gradient)
+    route(operators.attention_key_value_gradient.default, _key_value_gradient)
 
 
 def _attention(
@@ -115,16 +115,19 @@ def _pass(
         with_rest=with_rest,
     )
     widest = max(head_width(query), head_width(value))
-    operator, order = _OPERATORS[which]
+    name, order = _OPERATORS[which]
+    settings: tuple[Any, ...] = (dropout_p, is_causal, scale, token_major)
+    if which == "forward":
+        settings = (*settings, with_rest)
     inputs = {**operands, "mask": call.mask, "seed": call.seed, **call.statistics}
     config = chosen(
         choose_config(which, profile, widest),
         lambda: alternatives(which, profile, widest),
         lambda: Problem.of(
-            operator,
+            getattr(torch.ops.torchvk, name).default,
             query.get_device(),
             *(inputs[name] for name in order),
-            *(dropout_p, is_causal, scale, token_major),
+            *settings,
         ),
     )
     return launch_attention(call, config)
