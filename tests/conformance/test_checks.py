@@ -142,6 +142,14 @@ def test_a_generator_of_another_distribution_is_wrong() -> None:
         draws.check_population("rand", lambda device: next(generators), cpu)
 
 
+def test_a_population_may_be_rounded_differently() -> None:
+    values = torch.tensor([-1.3, 0.8], dtype=torch.float16)
+    drawn = values[torch.arange(4096) % 2]
+    moved = torch.nextafter(drawn, torch.zeros_like(drawn))
+    populations = iter([drawn, moved, moved.roll(1), moved])
+    draws.check_population("alpha_dropout", lambda device: next(populations), torch.device("cpu"))
+
+
 def test_a_copy_keeps_strides_and_shared_memory() -> None:
     base = torch.arange(6.0)
     copies = place([base, base[1::2], {"device": "cpu"}], torch.device("cpu"))
