@@ -151,6 +151,7 @@ def register_with_inductor() -> None:
 @functools.cache
 def _register() -> None:
     torch_compat.check_torch_version()
+    torch_compat.complete_operators()
     _keep_dynamo_out()
     from torchvk_compile.codegen.scheduling import VulkanScheduling
     from torchvk_compile.codegen.wrapper import PlanWrapperCodegen

@@ -31,10 +31,14 @@ def check_torch_version() -> None:
     Raises:
         ImportError: naming the installed and the needed version.
     """
-    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    version = _torch_version()
     if version < OLDEST_SUPPORTED:
         needed = ".".join(map(str, OLDEST_SUPPORTED))
         raise ImportError(f"TorchVK needs torch >= {needed}; installed is {torch.__version__}")
+
+
+def _torch_version() -> tuple[int, ...]:
+    return tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 
 
 def inductor_cache_directory() -> Path:
@@ -148,6 +152,36 @@ def input_check_lines() -> tuple[type, ...]:
 
     line = getattr(wrapper, "AssertSizeStrideLine", None)
     return () if line is None else (line,)
+
+
+def searches_follow_views() -> bool:
+    """Whether Inductor's binary searches know where in its buffer a table begins; torch 2.11 does not look."""
+    from torch._inductor import lowering
+
+    return hasattr(lowering, "_bucketize_indices")
+
+
+def complete_operators() -> None:
+    """Tell torch what a release does not know about operators of its own, as later releases do.
+
+    In torch 2.11 graphs lose the check that raises `LinAlgError`, since it has no results, and `_unique`, which the
+    gradient of `index_fill` calls, has no shape.
+    """
+    from torch._higher_order_ops import effects
+    from torch._library import simple_registry
+
+    check = simple_registry.singleton.find("aten::_linalg_check_errors").effect
+    if check.effect is None:
+        check.register(effects._EffectType.ORDERED)
+    if _torch_version() == (2, 11):
+        torch.library.register_fake("aten::_unique", _shape_of_unique)
+
+
+def _shape_of_unique(
+    x: torch.Tensor, sorted: bool = True, return_inverse: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    values, inverse, _ = torch.ops.aten._unique2(x, sorted, return_inverse)
+    return values, inverse
 
 
 def keep_dynamo_out(*modules: str) -> None:

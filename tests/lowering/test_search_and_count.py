@@ -28,7 +28,9 @@ def test_searches(assert_close_like_cpu: Check, dtype: torch.dtype) -> None:
             for result in (
                 torch.bucketize(x, edges, right=right),
                 torch.bucketize(x, edges[::2], right=right, out_int32=True),
+                torch.bucketize(x, edges[1:4], right=right),
                 torch.searchsorted(rows, mixed[..., :5], right=right),
+                torch.searchsorted(rows[..., 3:], mixed[..., :5], right=right),
                 torch.searchsorted(mixed, rows[..., :3], right=right, sorter=order),
             )
         ]

@@ -69,8 +69,13 @@ class SlangOverrides(OpOverrides):
     @staticmethod
     def index_expr(expr: sympy.Expr, dtype: torch.dtype) -> CSEVariable:
         kernel = V.kernel
-        text = kernel.index_to_str(kernel.prepare_indexing(expr))
+        prepared = kernel.prepare_indexing(expr)
         index_dtype = kernel.get_index_dtype_as_torch_dtype()
+        narrow = dtype == torch.int64 and index_dtype == torch.int32
+        if narrow and not fits_int32(prepared, _index_ranges(prepared)):
+            # A value then, no index; torch 2.11 does not tell them apart.
+            return SlangOverrides.value_expr(expr, dtype)
+        text = kernel.index_to_str(prepared)
         target = index_dtype if dtype in (torch.int32, torch.int64) else dtype
         return _variable(_convert(text, _expr_dtype(expr, index_dtype), target), target, expr)
 

@@ -40,6 +40,7 @@ def register_lowerings() -> None:
     from torchvk_compile.lowering.sampling import register_sampling
     from torchvk_compile.lowering.scan import register_scans
     from torchvk_compile.lowering.scatter import register_scatters
+    from torchvk_compile.lowering.searches import register_searches
     from torchvk_compile.lowering.segments import register_segments
     from torchvk_compile.lowering.selection import register_selections
     from torchvk_compile.lowering.sort import register_sorts
@@ -65,6 +66,7 @@ def register_lowerings() -> None:
     register_sorts()
     register_scatters()
     register_selections()
+    register_searches()
     register_segments()
     register_embeddings()
     register_histograms()
