@@ -95,6 +95,17 @@ def test_views(assert_close_like_cpu: Check, view: Callable[[torch.Tensor], torc
     )
 
 
+def test_views_of_another_width(assert_close_like_cpu: Check) -> None:
+    def look(x: torch.Tensor, half: torch.Tensor, byte: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        narrow = (x.view(torch.int16), x.view(torch.uint8), x.double().view(torch.int32))
+        wide = (half.view(torch.float32), half.view(torch.int64), byte.view(torch.int32))
+        return *(y + 1 for y in (*narrow, *wide[1:])), wide[0] * 1
+
+    x, half = torch.arange(12.0).view(3, 4) - 5, torch.arange(24.0).view(3, 8).half() - 7
+    byte = torch.arange(32).to(torch.uint8).view(4, 8) * 8
+    assert_close_like_cpu(look, x, half, byte, eager=False)
+
+
 def test_a_misaligned_input_gives_the_same_as_an_aligned_one(vk: torch.device) -> None:
     compiled = torch.compile(lambda x: x * 2 + 1, backend="torchvk")
     base = _tensor(1025)

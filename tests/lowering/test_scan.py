@@ -125,3 +125,11 @@ def test_dynamic_lengths(assert_close_like_cpu: Check) -> None:
             atol=1e-4,
             rtol=1e-4,
         )
+
+
+def test_a_constant_without_dimensions(assert_close_like_cpu: Check) -> None:
+    def add(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        five = torch.full((), 5, device=x.device)
+        return x + five.cumsum(0), (x > 0).all().cumsum(0), five.cumsum(-1, dtype=torch.int32)
+
+    assert_close_like_cpu(add, torch.ones(3), eager=False)

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import torch
 
 from torchvk_compile.lowering import optimizer_steps
+from torchvk_compile.lowering.bit_views import view_dtype
 from torchvk_compile.lowering.transformer_layers import TRANSFORMER_LAYERS
 
 aten = torch.ops.aten
@@ -193,6 +194,16 @@ def bernoulli_each(x: torch.Tensor, p: torch.Tensor, *, generator: Any = None) -
     return (torch.rand_like(x, dtype=torch.float32) < p).to(x.dtype)
 
 
+def cumsum_of_a_number(
+    x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """Without a dimension there is nothing to add, and Inductor's simplification of constant sums looks for one."""
+    if x.dim():
+        return NotImplemented
+    whole = not x.is_floating_point() and not x.is_complex()
+    return x.to(dtype or (torch.int64 if whole else x.dtype), copy=True)
+
+
 def take(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     """Elements of `x` by their place in row-major order; a 0-d index stays on the device."""
     return aten.index.Tensor(x.reshape(-1), [index])
@@ -244,6 +255,8 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.normal_functional.default: normal,
     aten.geometric.default: geometric,
     aten.bernoulli.Tensor: bernoulli_each,
+    aten.cumsum.default: cumsum_of_a_number,
+    aten.view.dtype: view_dtype,
     aten.take.default: take,
     aten.binary_cross_entropy_with_logits.default: binary_cross_entropy_with_logits,
     aten.softshrink_backward.default: shrink_backward,
