@@ -129,7 +129,10 @@ def _compare_values(
 ) -> None:
     right = _close(actual, expected, tolerance)
     if exact is not None and not bool(right.all()):
-        right |= _no_further(_wide(actual), _wide(expected), _wide(exact), tolerance)
+        # Where `expected` is no number although there is one, that one is right.
+        lost = exact.isfinite() & ~expected.isfinite()
+        near = _no_further(_wide(actual), _wide(expected), _wide(exact), tolerance)
+        right |= torch.where(lost, _close(actual, exact.to(expected.dtype), tolerance), near)
     if bool(right.all()):
         return
     wrong = ~right
@@ -155,15 +158,11 @@ def _close(actual: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -
 def _no_further(
     actual: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor, tolerance: Tolerance
 ) -> torch.Tensor:
-    """Where `actual` is as near to `exact` as `expected` is there, or at its worst, in units of the tolerance.
-
-    Where `expected` is no number although there is one, `actual` has to be within the tolerance of that.
-    """
+    """Where `actual` is as near to `exact` as `expected` is there, or at its worst, in units of the tolerance."""
     unit = tolerance.atol + tolerance.rtol * exact.abs()
     mine, theirs = ((tensor - exact).abs() / unit for tensor in (actual, expected))
     worst = theirs.nan_to_num(nan=0.0, posinf=0.0).max()
-    lost = exact.isfinite() & ~expected.isfinite()
-    return torch.where(lost, mine <= 1, (mine <= theirs) | (mine <= worst))
+    return (mine <= theirs) | (mine <= worst)
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:

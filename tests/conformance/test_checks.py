@@ -65,6 +65,9 @@ def test_a_number_where_the_expected_result_has_none_must_be_the_exact_one() -> 
     for wrong in (1.1, float("inf")):
         with pytest.raises(Mismatch):
             compare(torch.tensor([wrong, 2.0]), expected, NOTHING_MORE, lambda: exact)
+    # 70000 is infinite in float16.
+    half, large = expected.half(), torch.tensor([7e4, 2.0]).double()
+    assert compare(large.half(), half, NOTHING_MORE, lambda: large) is Measure.EXACT
 
 
 def test_a_tolerance_of_other_tests_is_the_last_measure() -> None:
