@@ -129,7 +129,8 @@ def _measures(results: Sequence[Result]) -> str:
     names = f" ({', '.join(elsewhere)})" if elsewhere else ""
     return (
         f"Of {sum(sum(d.counts.values()) for d in directions)} samples, {sum(d.exact for d in directions)} have "
-        "elements beyond torch's tolerance that are as near to the result in float64 as CPU eager's; "
+        "elements beyond torch's tolerance that are no further from the result in float64 than CPU eager's, there or "
+        "at its worst (in units of the tolerance); "
         f"{sum(d.elsewhere for d in directions)} need the tolerance that their entry names for other tests on "
         f"CUDA{names}; {sum(d.free for d in directions)} are one of several right results, and were checked by what "
         "defines them."
