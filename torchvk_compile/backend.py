@@ -211,12 +211,14 @@ def _place_of(op: str, gm: torch.fx.GraphModule) -> str:
 def _compile_stages(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Any:
     from torchvk_compile.host_graph import compile_in_stages, has_host_work
     from torchvk_compile.lowering.complex_edges import compile_with_pairs
+    from torchvk_compile.lowering.host_indices import move_indices
     from torchvk_compile.lowering.scalar_operands import put_device_operands_first
 
     def compile_device_graph(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
         return compile_with_pairs(gm, inputs, lambda *real: _compile_stage(*real, **kwargs))
 
     put_device_operands_first(gm)
+    move_indices(gm)
     if not has_host_work(gm):
         return compile_device_graph(gm, example_inputs)
     kwargs["static_input_idxs"] = ()

@@ -7,6 +7,7 @@ what is fused (Inductor's scheduler does), knowing how plans are run.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -113,6 +114,9 @@ class SlangKernel(
         self.tile: transposes.Tile | None = None
         self.staging = IndentedBuffer()
         self._staged: dict[str, str] = {}
+        # What says that an index is out of range, and the variables of that index; of the scope that is open.
+        self.bounds_checks: list[tuple[str, frozenset[Any]]] = []
+        self._bounds_check_names = (f"outside{number}" for number in itertools.count())
         self.layout = layout.pointwise_layout(1)
 
     # What Inductor asks of a kernel class ------------------------------------------------------------------
@@ -179,14 +183,21 @@ class SlangKernel(
         pointer = self.args.output(name)
         index = self.prepare_indexing(index)
         if mode is not None:
-            self._write_store(name, self._atomic_update(mode, dtype, pointer, index, value))
+            line = self._atomic_update(mode, dtype, pointer, index, value)
+            self._write_store(name, self._if_inside(index, line))
             return
         text = to_storage(dtype, str(value))
         access = self._lane_access(index)
         if access is not None and access.contiguous:
             self._vector_store(name, pointer, dtype, index, text, access)
             return
-        self._write_store(name, f"store({pointer}, {self.index_to_str(index)}, {text});")
+        line = f"store({pointer}, {self.index_to_str(index)}, {text});"
+        self._write_store(name, self._if_inside(index, line))
+
+    def _if_inside(self, index: sympy.Expr, line: str) -> str:
+        """The line, skipped where a part of its index was found to be out of range."""
+        checks = [name for name, symbols in self.bounds_checks if symbols & index.free_symbols]
+        return f"if (!({' || '.join(checks)})) {line}" if checks else line
 
     def _atomic_update(
         self, mode: str, dtype: torch.dtype, pointer: str, index: sympy.Expr, value: CSEVariable
@@ -205,7 +216,7 @@ class SlangKernel(
         return f"{function}({pointer}, {self.index_to_str(index)}, {value});"
 
     def check_bounds(self, expr: sympy.Expr, size: sympy.Expr, lower: bool, upper: bool) -> None:
-        """Report an index outside of ``[0, size)`` and continue with 0, so that memory stays intact.
+        """Report an index outside of ``[0, size)``: loads continue with 0, stores do not happen.
 
         Behind the end of a row an index that comes from a scan may be anything; it is not reported.
         """
@@ -213,17 +224,20 @@ class SlangKernel(
             return
         index, limit = self.index_to_str(self.prepare_indexing(expr)), self.index_to_str(size)
         found = [s for s in sorted(expr.free_symbols, key=str) if symbol_is_type(s, SymT.TMP)]
-        outside = [f"{index} < 0"] if lower else []
-        outside += [f"{index} >= {limit}"] if upper else []
-        condition = " || ".join(outside)
+        limits = [f"{index} < 0"] if lower else []
+        limits += [f"{index} >= {limit}"] if upper else []
+        condition = " || ".join(limits)
         if self._load_mask is not None:
             condition = f"{self._load_mask} && ({condition})"
         self.require("torchvk_assert")
         guard = "if (column_exists) " if self._column_may_be_missing() else ""
         errors, code = self.collector.assertion(_OUT_OF_RANGE)
+        outside = next(self._bounds_check_names)
+        self.bounds_checks.append((outside, frozenset(found)))
         self.compute.writelines(
             [
-                f"if ({condition})",
+                f"const bool {outside} = {condition};",
+                f"if ({outside})",
                 "{",
                 f"    {guard}reportIndex({errors}, {code}, int64_t({index}), int64_t({limit}));",
                 *(f"    {symbol} = 0;" for symbol in found),

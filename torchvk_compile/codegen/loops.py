@@ -37,6 +37,7 @@ class LoopCodegen:
     vector_stores: IndentedBuffer
     after_loop: IndentedBuffer
     kept_after_loop: set[CSEVariable]
+    bounds_checks: list[tuple[str, frozenset[Any]]]
     resident_segments: list[resident.Segment]
     _row_tree: Any
     _reduction_tree: Any
@@ -58,12 +59,14 @@ class LoopCodegen:
         reduction = self.features.is_reduction() and self.inside_reduction
         if self.layout.rounds:
             self._keep_segment(reduction)
+            self.bounds_checks.clear()
             return
         self.body.splice(self.prefix)
         if reduction and not self.layout.persistent:
             self._loop_segment()
             self.cse.invalidate(self.kept_after_loop)  # type: ignore[arg-type]
             self._reduction_tree().cache_clear()
+            self.bounds_checks.clear()
         elif self.layout.lanes > 1 and not self.features.is_reduction():
             self._lane_segment(self._row_tree())
         else:

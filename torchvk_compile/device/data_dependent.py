@@ -60,7 +60,18 @@ def _masked_select(self: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def _index(self: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> torch.Tensor:
-    return eager.run(_aten.index.Tensor, (self, _without_masks(self, indices)), {})
+    indices = _without_masks(self, _on_device(self, indices))
+    return eager.run(_aten.index.Tensor, (self, indices), {})
+
+
+def _with_index_put(
+    self: torch.Tensor,
+    indices: Sequence[torch.Tensor | None],
+    values: torch.Tensor,
+    accumulate: bool = False,
+) -> torch.Tensor:
+    indices = _on_device(self, indices)
+    return eager.run(_aten.index_put.default, (self, indices, values, accumulate), {})
 
 
 def _index_put(
@@ -69,6 +80,7 @@ def _index_put(
     values: torch.Tensor,
     accumulate: bool = False,
 ) -> torch.Tensor:
+    indices = _on_device(self, indices)
     if not (values.dim() == 0 and _one_full_mask(self, indices)):
         indices = _without_masks(self, indices)
     return eager.run(_aten.index_put_.default, (self, indices, values, accumulate), {})
@@ -82,6 +94,18 @@ def _index_put_impl(
     unsafe: bool = False,
 ) -> torch.Tensor:
     return _index_put(self, indices, values, accumulate)
+
+
+def _on_device(
+    self: torch.Tensor, indices: Sequence[torch.Tensor | None]
+) -> Sequence[torch.Tensor | None]:
+    """The indices where the indexed tensor is: those of the CPU may select from a device, as on CUDA."""
+    if self.device.type == "cpu":
+        return indices
+    return [
+        index if index is None or index.device.type != "cpu" else index.to(self.device)
+        for index in indices
+    ]
 
 
 def _one_full_mask(self: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> bool:
@@ -143,6 +167,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "nonzero": _nonzero,
     "masked_select": _masked_select,
     "index.Tensor": _index,
+    "index_put": _with_index_put,
     "index_put_": _index_put,
     "_index_put_impl_": _index_put_impl,
     "repeat_interleave.Tensor": _repeat_interleave,

@@ -240,6 +240,21 @@ def binary_cross_entropy_with_logits(
     return loss.to(dtype)
 
 
+def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """`x` with its selected elements replaced by those of `source`, one after the other.
+
+    Inductor's own formula reads behind a source that has too few elements; here that is an index out of range.
+    """
+    x, mask = torch.broadcast_tensors(x, mask)
+    if source.numel() == 0:
+        message = "masked_scatter: the mask selects elements, and the source has none"
+        aten._assert_async.msg(torch.logical_not(mask.any()), message)
+        return x.clone()
+    number = mask.reshape(-1).to(torch.int64).cumsum(0) - 1
+    place = torch.where(mask.reshape(-1), number, 0)
+    return torch.where(mask, source.reshape(-1)[place].reshape(mask.shape), x)
+
+
 DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     # The gradient of a step function is a tensor without memory, which only ATen's CPU and CUDA know.
     aten._efficientzerotensor.default: torch.zeros,
@@ -259,6 +274,7 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.view.dtype: view_dtype,
     aten.take.default: take,
     aten.binary_cross_entropy_with_logits.default: binary_cross_entropy_with_logits,
+    aten.masked_scatter.default: masked_scatter,
     aten.softshrink_backward.default: shrink_backward,
     aten.hardshrink_backward.default: shrink_backward,
 }

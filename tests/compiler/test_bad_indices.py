@@ -1,0 +1,86 @@
+"""An index out of range is reported and harms nothing: no write, no read behind a tensor, no false alarm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from torchvk_compile.errors import DeviceAssertError
+
+_Write = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+# Of a table of 4 rows and 2 columns; the last place is out of range.
+_WRITES: dict[str, _Write] = {
+    "index_put_": lambda t, rows, values: t.index_put_((rows,), values),
+    "accumulate": lambda t, rows, values: t.index_put_((rows,), values, accumulate=True),
+    "index_add_": lambda t, rows, values: t.index_add_(0, rows, values),
+    "index_copy_": lambda t, rows, values: t.index_copy_(0, rows, values),
+    "index_fill_": lambda t, rows, values: t.index_fill_(0, rows, 1.0),
+    "scatter_": lambda t, rows, values: t.scatter_(0, rows[:, None].expand(3, 2), values),
+    "scatter_reduce_": lambda t, rows, values: t.scatter_reduce_(
+        0, rows[:, None].expand(3, 2), values, "amax"
+    ),
+    "put_": lambda t, rows, values: t.put_(rows * 2, values[:, 0]),
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("name", _WRITES)
+def test_a_write_out_of_range_does_not_happen(name: str, compiled: bool, vk: torch.device) -> None:
+    write = torch.compile(_WRITES[name], backend="torchvk") if compiled else _WRITES[name]
+    rows, values = torch.tensor([1, 3, 4]), torch.ones(3, 2)
+    table = torch.zeros(4, 2, device=vk)
+    with pytest.raises(DeviceAssertError, match="index out of range: got"):
+        write(table, rows.to(vk), values.to(vk))
+        torch.vk.synchronize()  # type: ignore[attr-defined]
+    expected = torch.zeros(4, 2)
+    expected[rows[:2]] = torch.tensor([1.0, 0.0 if name == "put_" else 1.0])
+    torch.testing.assert_close(table.cpu(), expected)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.complex64], ids=str)
+def test_masked_scatter_with_too_few_elements(
+    dtype: torch.dtype, compiled: bool, vk: torch.device
+) -> None:
+    function = (
+        torch.compile(torch.masked_scatter, backend="torchvk") if compiled else torch.masked_scatter
+    )
+    mask = torch.tensor([True, True, False, True, False, True])
+    x, source = torch.zeros(2, 6, dtype=dtype), torch.arange(1, 13).to(dtype)
+    for enough in (source, source[:8]):
+        result = function(x.to(vk), mask.to(vk), enough.to(vk))
+        torch.testing.assert_close(result.cpu(), x.masked_scatter(mask, enough))
+    for few, message in ((source[:7], "got 7, the dimension has size 7"), (source[:0], "has none")):
+        with pytest.raises(DeviceAssertError, match=message):
+            function(x.to(vk), mask.to(vk), few.to(vk))
+            torch.vk.synchronize()  # type: ignore[attr-defined]
+    nothing = torch.zeros(6, dtype=torch.bool, device=vk)
+    assert torch.equal(function(x.to(vk), nothing, source[:0].to(vk)).cpu(), x)
+
+
+@pytest.mark.parametrize("count", [5, 8, 300])
+def test_indices_from_a_scan_are_no_false_alarm(count: int, vk: torch.device) -> None:
+    """A workgroup's invocations behind the last element go on counting."""
+    table, mask = torch.randn(count), torch.ones(count, dtype=torch.bool)
+
+    def function(table: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return table[mask.to(torch.int64).cumsum(0) - 1]
+
+    result = torch.compile(function, backend="torchvk")(table.to(vk), mask.to(vk))
+    assert torch.equal(result.cpu(), table)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_indices_of_the_cpu_select_from_the_device(compiled: bool, vk: torch.device) -> None:
+    def function(x: torch.Tensor, rows: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        x = x.index_put((rows,), x[rows] * 2)
+        return x[mask]
+
+    call = torch.compile(function, backend="torchvk") if compiled else function
+    x, rows, mask = torch.randn(3, 4), torch.tensor([2, 0]), torch.tensor([True, False, True])
+    torch.testing.assert_close(call(x.to(vk), rows, mask).cpu(), function(x, rows, mask))
+    with pytest.raises(RuntimeError, match="same device"):
+        x[rows.to(vk)]
