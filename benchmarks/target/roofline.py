@@ -1,10 +1,6 @@
 """What a dispatch should take on the RX 5600 XT, from its compiled code and the work it has to do.
 
 In: instruction mixes, bytes, operations. Out: seconds. Forbidden: measuring; nothing here has run on the card.
-
-The card, by AMD's product specification: 36 compute units of 64 lanes, 1.56 GHz boost clock, so 3.6e12 lane
-instructions and, with fused multiply-adds, 7.2e12 float32 operations a second; 192 bits of GDDR6 at
-12 Gbit/s, 288 GB/s.
 """
 
 from __future__ import annotations
@@ -12,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from target.assembly import InstructionMix
+from torchvk_compile.cards import RX_5600_XT
 
-LANE_INSTRUCTIONS = 36 * 64 * 1.56e9
-FLOPS = 2 * LANE_INSTRUCTIONS
-BANDWIDTH = 288e9
+LANE_INSTRUCTIONS = RX_5600_XT.flops / 2
+"""Of all lanes together, per second; a fused multiply-add is one."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +42,9 @@ def predict(
         nbytes: least memory traffic.
         flops: least operations.
     """
-    memory = nbytes / BANDWIDTH
     if loop.loop and loop.flops:
         instructions = flops / loop.flops_per_instruction
     else:
         instructions = float(kernel.vector * invocations)
-    limit = max(memory, flops / FLOPS)
+    limit = RX_5600_XT.roof.seconds(nbytes, flops)
     return Prediction(max(limit, instructions / LANE_INSTRUCTIONS), limit)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from target.assembly import main_loop, whole
 from target.page import page
-from target.roofline import BANDWIDTH, FLOPS, LANE_INSTRUCTIONS, predict
+from target.roofline import LANE_INSTRUCTIONS, predict
+
+from torchvk_compile.cards import RX_5600_XT
 
 _ASSEMBLY = """After Spilling:
      v1: %1 = v_add_f32 %2, %3
@@ -54,12 +56,12 @@ def test_a_loop_without_vector_instructions_is_no_main_loop() -> None:
 def test_memory_or_instructions_whichever_takes_longer() -> None:
     loop, kernel = main_loop(_ASSEMBLY), whole(_ASSEMBLY)
     memory = predict(loop, kernel, invocations=256, nbytes=10**9, flops=10**6)
-    assert memory.seconds == memory.limit == pytest.approx(10**9 / BANDWIDTH)
+    assert memory.seconds == memory.limit == pytest.approx(10**9 / RX_5600_XT.bytes_per_second)
     assert memory.share == 1.0
     # Twelve operations in six instructions: one fused multiply-add could do two in each.
     busy = predict(loop, kernel, invocations=256, nbytes=0, flops=10**12)
     assert busy.seconds == pytest.approx(10**12 / 2 / LANE_INSTRUCTIONS)
-    assert busy.limit == pytest.approx(10**12 / FLOPS)
+    assert busy.limit == pytest.approx(10**12 / RX_5600_XT.flops)
 
 
 def test_the_page_names_spilling_kernels_by_number() -> None:

@@ -12,13 +12,11 @@ from torchvk_compile.bench.prediction import (
     ARITHMETIC_SHARE,
     BANDWIDTH_SHARE,
     DISPATCH_SECONDS,
-    H200,
-    RX_5600_XT,
-    card_of,
     limit_of,
     predict,
 )
 from torchvk_compile.bench.work import has_loop
+from torchvk_compile.cards import H200, RX_5600_XT, card_of
 
 
 def _kernel(moved: int, flops: int, workgroups: int = 10_000, **more: Any) -> dict[str, Any]:

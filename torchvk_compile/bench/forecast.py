@@ -15,17 +15,11 @@ from typing import Any
 
 from torchvk_compile.bench.navi10 import compile_for_navi10
 from torchvk_compile.bench.plan import Mode, Plan
-from torchvk_compile.bench.prediction import (
-    DISPATCH_SECONDS,
-    RX_5600_XT,
-    Card,
-    card_of,
-    limit_of,
-    predict,
-)
+from torchvk_compile.bench.prediction import DISPATCH_SECONDS, limit_of, predict
 from torchvk_compile.bench.results import Results
 from torchvk_compile.bench.summaries import summary
 from torchvk_compile.bench.verdicts import OURS
+from torchvk_compile.cards import RX_5600_XT, Card, card_of
 
 _MODEL_SETTINGS = ("model", "hidden", "channels", "batch", "learning_rate", "seed")
 _MNIST_INPUTS = 784

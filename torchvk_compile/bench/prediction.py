@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torchvk_compile.cards import Card
+
 BANDWIDTH_SHARE = 0.8
 """Of the memory's nominal speed that streaming kernels reach; copies on desktop cards usually do."""
 
@@ -31,50 +33,6 @@ DISPATCH_SECONDS = 3e-6
 HOST_SECONDS_PER_GRAPH = 60e-6
 HOST_SECONDS_PER_DISPATCH = 1e-6
 """Goals of `benchmarks/overheads.py` for a replay, Python included."""
-
-
-@dataclass(frozen=True)
-class Card:
-    """A card's nominal numbers.
-
-    Attributes:
-        name: for people.
-        matches: part of the Vulkan device's name.
-        bytes_per_second: of its memory.
-        flops: float32 operations per second, a fused multiply-add as two.
-        compute_units: compute units or multiprocessors.
-        simd_cycles_per_second: SIMDs times clock; 0 where no instruction statistics exist.
-        source: where the numbers come from.
-    """
-
-    name: str
-    matches: str
-    bytes_per_second: float
-    flops: float
-    compute_units: int
-    simd_cycles_per_second: float
-    source: str
-
-
-RX_5600_XT = Card(
-    name="Radeon RX 5600 XT",
-    matches="5600 XT",
-    bytes_per_second=288e9,
-    flops=2304 * 2 * 1.56e9,
-    compute_units=36,
-    simd_cycles_per_second=36 * 2 * 1.56e9,
-    source="AMD: 36 compute units of 64 lanes, boost 1560 MHz, 192 bits of 12 Gbit/s GDDR6",
-)
-H200 = Card(
-    name="NVIDIA H200",
-    matches="H200",
-    bytes_per_second=4.8e12,
-    flops=66.9e12,
-    compute_units=132,
-    simd_cycles_per_second=0,
-    source="NVIDIA: H200 SXM, 4.8 TB/s HBM3e, 67 TFLOP/s float32",
-)
-CARDS = (RX_5600_XT, H200)
 
 
 @dataclass(frozen=True)
@@ -93,11 +51,6 @@ class Prediction:
     moved_bytes: int
     flops: int
     dispatches: int
-
-
-def card_of(device_name: str) -> Card | None:
-    """The known card that a Vulkan device is, or None."""
-    return next((card for card in CARDS if card.matches in device_name), None)
 
 
 def predict(kernels: Sequence[Mapping[str, Any]], card: Card) -> Prediction:

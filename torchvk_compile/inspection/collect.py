@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from torchvk_compile.cards import Roof
 from torchvk_compile.errors import VulkanError
 from torchvk_compile.inspection.disassembly import (
     machine_code,
@@ -23,7 +24,6 @@ from torchvk_compile.inspection.model import (
     DeviceReport,
     Graph,
     Kernel,
-    Roof,
     SourceLine,
     Step,
 )

@@ -11,28 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from torchvk_compile import output
+from torchvk_compile.cards import Roof
 
 FORMAT = 1
 """Version of the JSON form."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Roof:
-    """The speeds that bound every kernel of a device.
-
-    Attributes:
-        bytes_per_second: of the memory.
-        flops_per_second: of float32 multiply-adds, two operations each.
-        source: where the numbers come from, "measured" or "specification".
-    """
-
-    bytes_per_second: float
-    flops_per_second: float
-    source: str
-
-    def seconds(self, nbytes: int, flops: int) -> float:
-        """The shortest time in which this much could be moved and computed."""
-        return max(nbytes / self.bytes_per_second, flops / self.flops_per_second)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,8 @@ import functools
 
 import torch
 
+from torchvk_compile.cards import RX_5600_XT, Roof
 from torchvk_compile.codegen.templates import render
-from torchvk_compile.inspection.model import Roof
 from torchvk_compile.plan.executor import CompiledPlan
 from torchvk_compile.plan.graph_plan import (
     Dispatch,
@@ -22,8 +22,7 @@ from torchvk_compile.plan.graph_plan import (
 )
 from torchvk_compile.profiling.recording import Recorder
 
-# AMD's specification of the Radeon RX 5600 XT: 288 GB/s; 2304 lanes at 1.56 GHz (game clock).
-SPECIFICATIONS = {"navi10": Roof(288e9, 2304 * 2 * 1.56e9, "specification")}
+SPECIFICATIONS = {"navi10": RX_5600_XT.roof}
 """Roofs of the targets that kernels can be compiled for without the card."""
 
 _WORKGROUP = 256

@@ -14,7 +14,6 @@ import jinja2
 
 from torchvk_compile.bench.forecast import Check, checks, typical_error
 from torchvk_compile.bench.plan import Plan
-from torchvk_compile.bench.prediction import RX_5600_XT, Card
 from torchvk_compile.bench.records import RESULTS_FILE, read_records
 from torchvk_compile.bench.report import figures, style, tables
 from torchvk_compile.bench.report.figures import Figure
@@ -22,6 +21,7 @@ from torchvk_compile.bench.report.tables import Table
 from torchvk_compile.bench.results import Results, failures, latest
 from torchvk_compile.bench.summaries import quality
 from torchvk_compile.bench.verdicts import Judged, Verdict, judge
+from torchvk_compile.cards import RX_5600_XT, Card
 from torchvk_compile.errors import CorruptDataError
 
 ANSWERS = {

@@ -19,11 +19,11 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from torchvk_compile.bench.prediction import Card
 from torchvk_compile.bench.report.style import COLOURS, OTHER_COLOUR, colour, label, seconds
 from torchvk_compile.bench.results import Results, ratio
 from torchvk_compile.bench.summaries import summary
 from torchvk_compile.bench.verdicts import bandwidth
+from torchvk_compile.cards import Card
 
 _SETTINGS = {
     "svg.fonttype": "none",
