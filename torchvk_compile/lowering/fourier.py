@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -32,46 +32,38 @@ _library.define(
 )
 
 
-def _empty(
-    x: torch.Tensor,
-    length: int,
-    stored: int,
-    input: str,
-    output: str,
-    inverse: bool,
-    scale: float,
-    rows: Any,
-    inner: Any,
-    inner_out: Any,
-    turn_length: int = 0,
-    turn_inner: Any = 1,
-) -> torch.Tensor:
-    size = [rows // inner_out, stored, inner_out]
-    return x.new_empty(size if output == "real" else [*size, 2])
+class _Arguments(NamedTuple):
+    """The operator's arguments behind its tensor: fields of `Transform`, then arguments of `transform_rows`."""
+
+    length: int
+    stored: int
+    input: str
+    output: str
+    inverse: bool
+    scale: float
+    rows: Any
+    inner: Any
+    inner_out: Any
+    turn_length: int = 0
+    turn_inner: Any = 1
+
+
+def _empty(x: torch.Tensor, *arguments: Any) -> torch.Tensor:
+    given = _Arguments(*arguments)
+    size = [given.rows // given.inner_out, given.stored, given.inner_out]
+    return x.new_empty(size if given.output == "real" else [*size, 2])
 
 
 _library.impl("fourier", _empty, "Meta")
 
 
-def _lower(
-    x: Any,
-    length: int,
-    stored: int,
-    input: str,
-    output: str,
-    inverse: bool,
-    scale: float,
-    rows: Any,
-    inner: Any,
-    inner_out: Any,
-    turn_length: int = 0,
-    turn_inner: Any = 1,
-) -> Any:
+def _lower(x: Any, *arguments: Any) -> Any:
     import sympy
 
-    transform = Transform(length, stored, input, output, inverse, scale, turn_length)
-    sizes = (sympy.sympify(size) for size in (rows, inner, inner_out, turn_inner))
-    return transform_rows(x, transform, *sizes)
+    given = _Arguments(*arguments)
+    transform = Transform(*given[:6], given.turn_length)
+    sizes = (given.rows, given.inner, given.inner_out, given.turn_inner)
+    return transform_rows(x, transform, *(sympy.sympify(size) for size in sizes))
 
 
 def register_fourier() -> None:
@@ -116,19 +108,20 @@ def _launch(
     inner_out: Any = None,
     turn: tuple[int, Any] = (0, 1),
 ) -> torch.Tensor:
-    return torch.ops.torchvk.fourier.default(
-        x.contiguous(),
-        length,
-        length if stored is None else stored,
-        input,
-        output,
-        inverse,
-        scale,
-        outer * inner,
-        inner,
-        inner if inner_out is None else inner_out,
-        *turn,
+    arguments = _Arguments(
+        length=length,
+        stored=length if stored is None else stored,
+        input=input,
+        output=output,
+        inverse=inverse,
+        scale=scale,
+        rows=outer * inner,
+        inner=inner,
+        inner_out=inner if inner_out is None else inner_out,
+        turn_length=turn[0],
+        turn_inner=turn[1],
     )
+    return torch.ops.torchvk.fourier.default(x.contiguous(), *arguments)
 
 
 def _transformed(
