@@ -42,6 +42,8 @@ _SETTINGS = {
     "lines.markersize": 5,
 }
 _WIDTH, _HEIGHT = 7.2, 3.6
+_LONGEST_BAR = 30
+"""Times the shortest, of bars in one plot; farther apart the axis is logarithmic."""
 _ROOF: dict[str, Any] = {"color": OTHER_COLOUR, "linestyle": "--", "linewidth": 1.2}
 
 
@@ -94,7 +96,7 @@ def bandwidth_sweep(results: Results) -> Figure | None:
             roof = [speed / 1e9 for speed in speeds]
             axes.plot(sizes, roof, label="copy on the Vulkan device", **_ROOF)
         _logarithmic(axes, "elements", "GB/s")
-        axes.legend()
+        _legend(axes)
 
     return draw("E1: memory moved per second by z = x + y, and by a copy as the roof.", plot)
 
@@ -119,7 +121,7 @@ def product_sweep(results: Results, dtype: str) -> Figure | None:
             [c["n"] for c, _ in timed], labels=[str(c["n"]) for c, _ in timed], minor=False
         )
         axes.minorticks_off()
-        axes.legend()
+        _legend(axes)
 
     return draw(f"E2: operations per second of n x n products, {dtype}, layout NN.", plot)
 
@@ -139,13 +141,28 @@ def step_bars(results: Results, experiment: str) -> Figure | None:
         upper_ends = [1e3 * s.upper for s in found]
         names = [label(name) for name in ways]
         colours = [colour(name) for name in ways]
-        axes.barh(names, middle, xerr=[lower, upper], color=colours, height=0.6, capsize=3)
+        unit = "milliseconds per step"
+        if max(middle) <= _LONGEST_BAR * min(middle):
+            axes.barh(names, middle, xerr=[lower, upper], color=colours, height=0.6, capsize=3)
+            axes.set_xlim(0, 1.15 * max(upper_ends))
+            axes.set_xlabel(unit)
+        else:
+            # On a logarithmic axis the length of a bar would mean nothing.
+            axes.errorbar(middle, names, xerr=[lower, upper], fmt="none", ecolor="black", capsize=3)
+            axes.scatter(middle, names, color=colours, s=60, zorder=3)
+            axes.set_xscale("log")
+            axes.set_xlim(right=4 * max(upper_ends))
+            axes.set_ylim(-0.6, len(names) - 0.4)
+            _plain_ticks(axes.xaxis)
+            axes.set_xlabel(f"{unit} (logarithmic)")
         for place, (end, value) in enumerate(zip(upper_ends, middle)):
-            axes.text(1.12 * end, place, seconds(value / 1e3), va="center")
-        axes.set_xscale("log")
-        axes.set_xlim(right=4 * max(upper_ends))
-        _plain_ticks(axes.xaxis)
-        axes.set_xlabel("milliseconds per step (logarithmic)")
+            axes.annotate(
+                seconds(value / 1e3),
+                (end, place),
+                xytext=(7, 0),
+                textcoords="offset points",
+                va="center",
+            )
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
 
@@ -168,7 +185,7 @@ def accuracy_curves(results: Results, experiment: str) -> Figure | None:
         _plain_ticks(axes.xaxis)
         axes.set_xlabel("seconds of training, compilation included (logarithmic)")
         axes.set_ylabel("test accuracy")
-        axes.legend()
+        _legend(axes)
 
     return draw(f"{experiment}: test accuracy after every epoch, over training time.", plot)
 
@@ -204,7 +221,7 @@ def limit_bars(results: Results) -> Figure | None:
         axes.margins(x=0.15)
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
-        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+        _legend(axes)
 
     caption = "E5: video memory a training step reserves, and the least limit under which it runs."
     return draw(caption, plot, height=1.2 + 0.6 * len(records))
@@ -230,7 +247,7 @@ def memory_curve(results: Results) -> Figure | None:
         axes.set_xticks(range(len(phases)), phases, rotation=45, ha="right")
         axes.set_ylabel("MiB that tensors occupy")
         axes.set_ylim(bottom=0)
-        axes.legend()
+        _legend(axes)
 
     return draw("E5: memory over time, looked at after each part of three training steps.", plot)
 
@@ -302,6 +319,12 @@ def _ablation(workload: str, rows: Sequence[tuple[str, Any]]) -> Figure:
         f"E6: {workload}, one mechanism off at a time, with 95 % intervals; right of 1 it pays."
     )
     return draw(caption, plot, height=1.0 + 0.36 * len(rows))
+
+
+def _legend(axes: Axes) -> None:
+    """Above the plot, where it covers nothing."""
+    columns = min(len(axes.get_legend_handles_labels()[1]), 4)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=max(columns, 1))
 
 
 def _plain_ticks(axis: Axis) -> None:
