@@ -1,4 +1,4 @@
-"""What TorchVK costs besides the kernels: submissions, host time of a replay, start-up, memory.
+"""What TorchVK costs besides the kernels: submissions, host time of calls, start-up, memory.
 
 In: a device (`TORCHVK_DEVICE` chooses). Out: a table and, with ``--json FILE``, the raw samples. Forbidden: asserting
 anything; these are figures, to be read beside the goals printed with them.
@@ -9,6 +9,7 @@ anything; these are figures, to be read beside the goals printed with them.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import os
@@ -34,6 +35,18 @@ from torchvk_compile.plan.graph_plan import GraphPlan
 
 _RECIPE = Recipe(epochs=1, batch_size=64)
 _DISPATCHES = (1, 10, 50, 100)
+_CALLS_IN_A_ROW = 20
+_EAGER_CALLS: dict[str, tuple[float | None, Callable[[torch.Tensor], Any]]] = {
+    "x + 1": (25, lambda x: x + 1),
+    "x * x": (None, lambda x: x * x),
+    "x.add_(1)": (None, lambda x: x.add_(1)),
+    "x.sum()": (None, lambda x: x.sum()),
+    "x @ x": (None, lambda x: x @ x),
+    "x.view(-1)": (8, lambda x: x.view(-1)),
+    "x.t()": (8, lambda x: x.t()),
+    "x.expand(2, 32, 32)": (8, lambda x: x.expand(2, 32, 32)),
+}
+"""Eager calls of a matrix of 32 x 32, with the host time in microseconds that is the goal."""
 _FIRST_STEP = """
 import time
 start = time.perf_counter()
@@ -59,6 +72,8 @@ def main() -> None:
         "torch": torch.__version__,
         "submissions": _submissions(),
         "replay": _replay(),
+        "eager": _eager(),
+        "guarded_call": _guarded_call(),
         "start": _start(),
         "memory": _memory(),
     }
@@ -121,6 +136,48 @@ def _replay() -> dict[str, dict[str, Any]]:
             "goal_us": 60 + len(plan.plan.steps),
         }
     return found
+
+
+def _times_in_a_row(call: Callable[[], Any]) -> dict[str, float]:
+    """Host time of a call in microseconds, of rows of calls between which the device is waited for."""
+    samples = []
+    for _ in range(200):
+        start = time.perf_counter()
+        for _ in range(_CALLS_IN_A_ROW):
+            call()
+        samples.append(1e6 * (time.perf_counter() - start) / _CALLS_IN_A_ROW)
+        torch.vk.synchronize()  # type: ignore[attr-defined]
+    return {"median_us": statistics.median(samples[20:]), "minimum_us": min(samples[20:])}
+
+
+def _eager() -> dict[str, dict[str, Any]]:
+    """Host time of eager calls, submissions included, on the device and on the CPU, in microseconds."""
+    found = {}
+    for name, (goal, call) in _EAGER_CALLS.items():
+        x, on_cpu = torch.ones(32, 32, device="vk"), torch.ones(32, 32)
+        device = _times_in_a_row(functools.partial(call, x))
+        found[name] = device | {
+            "cpu": _times_in_a_row(functools.partial(call, on_cpu)),
+            "goal_us": goal,
+        }
+    return found
+
+
+def _guarded_call() -> dict[str, Any]:
+    """What a call of ``x + y``, compiled, costs the host beyond Dynamo's part, in microseconds.
+
+    Dynamo's part is what a function that returns its argument costs, compiled with Dynamo's backend ``eager``.
+    """
+    x, y = torch.ones(1000, device="vk"), torch.ones(1000, device="vk")
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x, y: x + y, backend="torchvk")
+    guarded = torch.compile(lambda x, y: x.detach(), backend="eager")
+    view = _times_in_a_row(x.detach)
+    with_guards = _times_in_a_row(lambda: guarded(x, y))
+    whole = _times_in_a_row(lambda: compiled(x, y))
+    dynamo = {name: with_guards[name] - view[name] for name in view}
+    beyond = {name: whole[name] - dynamo[name] for name in whole}
+    return beyond | {"whole": whole, "dynamo": dynamo, "goal_us": 30}
 
 
 def _start() -> dict[str, Any]:
@@ -189,10 +246,20 @@ def _print(results: dict[str, Any]) -> None:
         "submissions per graph call", f"{results['submissions']['per_graph_call']:.2f}", "1"
     )
     for dispatches, replay in results["replay"].items():
-        measured = f"{replay['median_us']:.0f} µs (minimum {replay['minimum_us']:.0f})"
         table.add_row(
-            f"replay of {dispatches} dispatches, host", measured, f"{replay['goal_us']} µs"
+            f"replay of {dispatches} dispatches, host", _microseconds(replay), _goal(replay)
         )
+    for name, eager in results["eager"].items():
+        cpu = eager["cpu"]["median_us"]
+        table.add_row(
+            f"eager {name}, host (on the CPU {cpu:.1f} µs)", _microseconds(eager), _goal(eager)
+        )
+    guarded = results["guarded_call"]
+    table.add_row(
+        f"compiled x + y, beyond Dynamo's {guarded['dynamo']['median_us']:.0f} µs",
+        _microseconds(guarded),
+        _goal(guarded),
+    )
     first = results["start"]["first_process"]["first_step_s"]
     later = statistics.median(run["first_step_s"] for run in results["start"]["later_processes"])
     imports = statistics.median(run["imports_s"] for run in results["start"]["later_processes"])
@@ -203,6 +270,14 @@ def _print(results: dict[str, Any]) -> None:
     )
     table.add_row("peak memory / live tensors", f"{results['memory']['ratio']:.2f}", "1.2")
     Console().print(table)
+
+
+def _microseconds(times: dict[str, Any]) -> str:
+    return f"{times['median_us']:.1f} µs (minimum {times['minimum_us']:.1f})"
+
+
+def _goal(times: dict[str, Any]) -> str:
+    return "" if times["goal_us"] is None else f"{times['goal_us']} µs"
 
 
 if __name__ == "__main__":

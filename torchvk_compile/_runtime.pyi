@@ -8,7 +8,7 @@ All functions may be called from any thread; calls that may wait release the GIL
 every call raises the registered ``vulkan_error``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
 class MemoryHeap(TypedDict):
@@ -239,6 +239,54 @@ class Device:
 
         Raises ``vulkan_error`` without VK_KHR_pipeline_executable_properties.
         """
+
+class OperatorCalls:
+    """Calls of eager operators that were compiled before, found by their arguments and launched in C++."""
+
+    def __init__(
+        self,
+        tensor_from_capsule: Callable[[Any], Any],
+        settings: tuple[Callable[[], object], ...],
+        watchers: tuple[list[Any], ...],
+        is_logged: Callable[[], bool],
+        launched: Callable[[Any], None],
+    ) -> None:
+        """``settings`` are asked at every call: what they return belongs to its signature.
+
+        While a list in ``watchers`` is not empty, or ``is_logged`` returns True, every call is left to Python.
+        ``launched`` is told the label of every call that is not.
+        """
+
+    def kernel(self, operation: object, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that runs known calls of ``operation``, and hands all others to ``otherwise``."""
+
+    def fallback(self, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+        """As `kernel`, of the operator that is its first argument; so it is ``otherwise``'s."""
+
+    def add(
+        self,
+        operation: object,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        plan: Plan,
+        label: object,
+        inputs: Sequence[int],
+        values: list[int],
+        item_bytes: Sequence[int],
+        returns: str,
+        results: Sequence[int],
+    ) -> bool:
+        """Remember that calls with arguments like these are computed by ``plan``.
+
+        ``inputs`` says for every input of the plan which of the call's tensors it is,
+        ``values`` are the plan's; ``item_bytes`` has the size
+        of an element of each tensor if the call writes any. ``returns`` is "nothing", "argument" (the tensor at
+        ``results[0]``), "one", "tuple" or "list" (of the plan's outputs ``results``).
+        Returns False if the arguments cannot be told apart, or if too many calls are known.
+        """
+
+    def clear(self) -> None: ...
+    def __len__(self) -> int: ...
 
 class Plan:
     """A compiled graph; see `torchvk_compile.plan` for the specification."""

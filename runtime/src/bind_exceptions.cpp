@@ -1,5 +1,7 @@
 #include <array>
 #include <exception>
+#include <new>
+#include <stdexcept>
 
 #include "bindings.hpp"
 #include "error.hpp"
@@ -39,6 +41,20 @@ void translate(const std::exception_ptr& pointer, void*) {
 }
 
 }  // namespace
+
+void set_python_error(const std::exception_ptr& failure) noexcept {
+    try {
+        translate(failure, nullptr);
+    } catch (nb::python_error& error) {
+        error.restore();
+    } catch (const std::invalid_argument& error) {
+        PyErr_SetString(PyExc_ValueError, error.what());
+    } catch (const std::bad_alloc&) {
+        PyErr_NoMemory();
+    } catch (const std::exception& error) {
+        PyErr_SetString(PyExc_RuntimeError, error.what());
+    }
+}
 
 void bind_exceptions(nb::module_& module) {
     nb::register_exception_translator(translate);

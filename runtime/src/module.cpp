@@ -9,5 +9,6 @@ NB_MODULE(_runtime, module) {
     torchvk::bind_exceptions(module);
     torchvk::bind_profile(module);
     torchvk::bind_device(module);
+    torchvk::bind_operators(module);
     nb::module_::import_("atexit").attr("register")(module.attr("shutdown"));
 }

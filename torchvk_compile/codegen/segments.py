@@ -54,6 +54,7 @@ _DEVICE_LINES = (
     FreeIfNotReusedLine,
     FreeLine,
 )
+_FREE_LINES = (FreeIfNotReusedLine, FreeLine)
 _IGNORED_LINES = (
     NullLine,
     LineContext,
@@ -98,6 +99,13 @@ def gather_plans(wrapper: PlanWrapperCodegen) -> tuple[list[Any], dict[str, Grap
             lines.append(line)
     close([])
     return lines, plans
+
+
+def sole_call(lines: list[Any]) -> PlanLine | None:
+    """The one plan call of a wrapper, if nothing else in its gathered lines does anything but check and free."""
+    calls = [line for line in lines if isinstance(line, PlanLine)]
+    others = [line for line in lines if not isinstance(line, (PlanLine, *_FREE_LINES))]
+    return calls[0] if len(calls) == 1 and all(map(_may_come_first, others)) else None
 
 
 def _may_come_first(line: Any) -> bool:

@@ -6,6 +6,7 @@ In: wrapper lines in execution order. Out: Python source whose device work is al
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import sympy
@@ -18,7 +19,7 @@ from torchvk_compile.codegen.costs import Cost, bytes_of_nodes
 from torchvk_compile.codegen.device_profile import fingerprint
 from torchvk_compile.codegen.fallbacks import refuse_without_kernel
 from torchvk_compile.codegen.lines import BoundOperand, DispatchLine
-from torchvk_compile.codegen.segments import gather_plans
+from torchvk_compile.codegen.segments import gather_plans, sole_call
 from torchvk_compile.codegen.templates import KERNEL_NAME, render
 from torchvk_compile.plan.executor import ALIGNED_LINE
 from torchvk_compile.plan.graph_plan import GraphPlan, KernelArgument, KernelSpec
@@ -88,7 +89,7 @@ class PlanWrapperCodegen(PythonWrapperCodegen):
         self.imports.splice(
             """
             from torchvk_compile.device.random import next_seed
-            from torchvk_compile.plan.executor import CompiledPlan
+            from torchvk_compile.plan.executor import CompiledPlan, SolePlan
             """,
             strip=True,
         )
@@ -177,6 +178,7 @@ class PlanWrapperCodegen(PythonWrapperCodegen):
         self.lines, plans = gather_plans(self)
         for variable, plan in plans.items():
             self._write_plan(variable, plan)
+        self._write_sole_plan()
 
     def slang_module(self, name: str, kernels: list[str]) -> str:
         """Source of the module with these entry points."""
@@ -203,6 +205,25 @@ class PlanWrapperCodegen(PythonWrapperCodegen):
         text.writeline(")")
         self.header.splice(text)
 
+    def _write_sole_plan(self) -> None:
+        """Say so in the module if its function does nothing but call one plan."""
+        call = sole_call(self.lines)
+        if call is None:
+            return
+        arguments = list(self.get_graph_input_names())
+        extents = _extents([V.graph.graph_inputs[name] for name in arguments])
+        places: dict[str, list[Any]] = {
+            "inputs": [_index(arguments, name) for name in call.inputs],
+            "symbols": [extents.get(symbol) for symbol in call.symbols],
+            "scalars": [_index(arguments, expression) for expression in call.scalars],
+            "outputs": [
+                _index(call.outputs, _buffer_name(node)) for node in self.get_graph_outputs()
+            ],
+        }
+        if all(None not in found for found in places.values()):
+            text = ", ".join(f"{name}={tuple(found)}" for name, found in places.items())
+            self.header.writeline(f"SOLE_PLAN = SolePlan({call.plan}, {text})")
+
 
 class SubgraphPlanWrapperCodegen(SubgraphPythonWrapperCodegen, PlanWrapperCodegen):
     """A branch or loop body of a graph: a function of its own in the graph's module, with its own plans."""
@@ -210,6 +231,30 @@ class SubgraphPlanWrapperCodegen(SubgraphPythonWrapperCodegen, PlanWrapperCodege
     @property
     def plan_prefix(self) -> str:
         return f"{self.subgraph_name}_plan"
+
+    def _write_sole_plan(self) -> None:
+        pass  # the module's function is not this one
+
+
+def _extents(inputs: list[Any]) -> dict[str, tuple[int, int]]:
+    """For every symbol that is an extent of an input, which input and dimension."""
+    return {
+        str(extent): (position, dimension)
+        for position, value in enumerate(inputs)
+        if isinstance(value, ir.TensorBox)
+        for dimension, extent in enumerate(value.get_size())
+    }
+
+
+def _index(names: Sequence[str], name: str | None) -> int | None:
+    return names.index(name) if name in names else None
+
+
+def _buffer_name(node: ir.IRNode) -> str | None:
+    """Name of a result that is a buffer as it is; None for a view, a constant or nothing."""
+    while isinstance(node, ir.MutableBox):
+        node = node.data
+    return node.get_name() if isinstance(node, ir.Buffer) else None
 
 
 def _literal(text: str) -> str:

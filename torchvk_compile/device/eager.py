@@ -6,20 +6,47 @@ Forbidden: computing on the CPU, except through `audit.record_fallback`; keeping
 The signature of a call is its operator, the geometry of its tensors and its other arguments. The
 first call of a signature goes to `signatures.py`, which compiles; later ones only build the
 signature, look it up and run. Storage offsets and addresses are no part of it.
+
+Most signatures are computed by one plan of constant sizes. Those are told to the runtime's
+`OperatorCalls`, which builds the same signature in C++ and runs the plan; the functions here see
+only calls that it does not know, or that somebody watches.
 """
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from torchvk_compile.device import random
+from torchvk_compile.audit import events
+from torchvk_compile.device import random, tensors
 from torchvk_compile.device.operators import OperatorInfo, operator_info
+from torchvk_compile.profiling import spans
+
+if TYPE_CHECKING:
+    from torchvk_compile._runtime import OperatorCalls
 
 Runner = Callable[[list[torch.Tensor], tuple[Any, ...], dict[str, Any]], Any]
 """Runs a compiled call, given its tensors in order and all its arguments; returns the results."""
+
+
+class DirectCall(NamedTuple):
+    """How the runtime computes a signature by itself; see `OperatorCalls.add`."""
+
+    plan: Any
+    label: Any
+    inputs: tuple[int, ...]
+    values: list[int]
+    item_bytes: tuple[int, ...]
+    returns: str
+    results: tuple[int, ...]
+
+
+Director = Callable[[list[torch.Tensor], tuple[Any, ...], dict[str, Any]], DirectCall]
+"""What `DirectCall` stands for a call, given as a `Runner` is given it."""
 
 _MAX_RUNNERS = 8192
 
@@ -27,7 +54,8 @@ _MAX_RUNNERS = 8192
 _are_deterministic = torch._C._get_deterministic_algorithms
 _default_dtype = torch.get_default_dtype
 
-_runners: dict[tuple[Any, ...], Runner] = {}
+_UNKNOWN = (None, None)
+_runners: dict[tuple[Any, ...], tuple[Runner, Director | None]] = {}
 
 
 def run(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -50,9 +78,9 @@ def run(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
     return call(op, info, args, kwargs)
 
 
-def fallback(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
-    """The boxed kernel behind every operator without one of its own."""
-    return run(op, args, kwargs)
+def fallback() -> Callable[..., Any]:
+    """The boxed kernel behind every operator without one of its own; takes the operator first."""
+    return _known_calls().fallback(lambda op, *args, **kwargs: run(op, args, kwargs))
 
 
 def kernel(op: torch._ops.OpOverload) -> Callable[..., Any]:
@@ -60,7 +88,7 @@ def kernel(op: torch._ops.OpOverload) -> Callable[..., Any]:
     info = operator_info(op)
     if info.generator is not None:
         return lambda *args, **kwargs: run(op, args, kwargs)
-    return lambda *args, **kwargs: call(op, info, args, kwargs)
+    return _known_calls().kernel(op, lambda *args, **kwargs: call(op, info, args, kwargs))
 
 
 def refuse_self_overlap(target: torch.Tensor) -> None:
@@ -73,12 +101,15 @@ def refuse_self_overlap(target: torch.Tensor) -> None:
             )
 
 
-def remember(key: tuple[Any, ...], runner: Runner) -> None:
-    """Let later calls of the signature `key` use `runner`; very old signatures are forgotten."""
+def remember(key: tuple[Any, ...], runner: Runner, director: Director | None) -> None:
+    """Let later calls of the signature `key` use `runner`, or what `director` says where there is one.
+
+    Very old signatures are forgotten.
+    """
     if len(_runners) >= _MAX_RUNNERS:
         for old in list(_runners)[: _MAX_RUNNERS // 2]:
             _runners.pop(old, None)
-    _runners[key] = runner
+    _runners[key] = runner, director
 
 
 def clear() -> None:
@@ -86,7 +117,23 @@ def clear() -> None:
     from torchvk_compile.device import signatures
 
     _runners.clear()
+    _known_calls().clear()
     signatures.clear()
+
+
+@functools.cache
+def _known_calls() -> OperatorCalls:
+    """The calls that the runtime makes by itself."""
+    from torchvk_compile import _runtime
+    from torchvk_compile.plan import executor
+
+    return _runtime.OperatorCalls(
+        tensor_from_capsule=tensors.tensor_from_capsule,
+        settings=(_are_deterministic, _default_dtype),
+        watchers=(events.listeners, spans.watchers),
+        is_logged=functools.partial(executor.run_log.isEnabledFor, logging.DEBUG),
+        launched=executor.note_launch,
+    )
 
 
 def call(
@@ -111,11 +158,15 @@ def call(
                 return call(op, info, *cloned)
             parts.append(aliasing.pattern(found))
     key = tuple(parts)
-    runner = _runners.get(key)
+    runner, director = _runners.get(key, _UNKNOWN)
     if runner is None:
         from torchvk_compile.device import signatures
 
         runner = signatures.compile_call(op, info, args, kwargs, found, key)
+    elif director is not None:
+        direct = director(found, args, kwargs)
+        _known_calls().add(op, args, kwargs, **direct._asdict())
+        _runners[key] = runner, None  # told once
     return runner(found, args, kwargs)
 
 

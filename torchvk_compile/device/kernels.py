@@ -102,7 +102,7 @@ def register_all_kernels() -> None:
         for key in (_KEY, _AUTOGRAD_KEY):
             library.impl(name, function, key)
     fallbacks = _new_library("_")
-    fallbacks.fallback(eager.fallback, _KEY)
+    fallbacks.fallback(eager.fallback(), _KEY)
     fallbacks.fallback(torch.library.fallthrough_kernel, _AUTOCAST_KEY)
     for key in _SPARSE_KEYS:
         fallbacks.fallback(sparse.refuse, key)

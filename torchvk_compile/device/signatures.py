@@ -38,11 +38,13 @@ class _Variant:
         fits: whether it serves tensors of another geometry; None for just the one it was made for.
         numbers: the call's numbers, with None where the graph takes the number as an input.
         runner: runs it.
+        director: says how the runtime runs it by itself, if it can.
     """
 
     fits: Callable[[Sequence[torch.Tensor]], bool] | None
     numbers: tuple[int | float | None, ...]
     runner: eager.Runner
+    director: eager.Director | None
 
     def serves(self, tensors: Sequence[torch.Tensor], numbers: Sequence[int | float]) -> bool:
         if self.fits is None or not self.fits(tensors):
@@ -143,10 +145,11 @@ def _compile(
                 _resize_output(tensor, shape)
             return lambda found, args, kwargs: eager.run(op, args, kwargs)
     try:
-        runner = _variant(call, found, dtypes).runner
+        variant = _variant(call, found, dtypes)
+        runner, director = variant.runner, variant.director
     except UnsupportedOperatorError as refusal:
-        runner = cpu_fallback.runner(op, info, refusal)
-    eager.remember(key, runner)
+        runner, director = cpu_fallback.runner(op, info, refusal), None
+    eager.remember(key, runner, director)
     return runner
 
 
@@ -206,20 +209,25 @@ def _compiled(
             shape=refusal.shape,
             reason=": ".join(part for part in (f"it needs {refusal.op}", refusal.reason) if part),
         ) from refusal
-    runner = _runner(call, graph, positions, torch_compat.without_bookkeeping(compiled))
-    kept = tuple(None if varies else n for n, varies in zip(numbers, variable, strict=True))
-    return _Variant(graph.fits(), kept, runner)
-
-
-def _runner(
-    call: Any, graph: Any, positions: list[int], compiled: Callable[[list[Any]], Sequence[Any]]
-) -> eager.Runner:
-    slots = graph.slots
-    all_tensors = len(slots) == len(call.tensors)
-    numbers = [
+    compiled = torch_compat.without_bookkeeping(compiled)
+    read = [
         (_path(call, position), dtype)
         for position, dtype in zip(positions, graph.number_dtypes, strict=True)
     ]
+    runner = _runner(call, graph, read, compiled)
+    kept = tuple(None if varies else n for n, varies in zip(numbers, variable, strict=True))
+    return _Variant(graph.fits(), kept, runner, _director(call, graph, read, compiled))
+
+
+_Numbers = Sequence[tuple[Callable[[tuple[Any, ...], dict[str, Any]], float], torch.dtype]]
+"""How to find a call's varying numbers, and the dtypes that the graph takes them in."""
+
+
+def _runner(
+    call: Any, graph: Any, numbers: _Numbers, compiled: Callable[[list[Any]], Sequence[Any]]
+) -> eager.Runner:
+    slots = graph.slots
+    all_tensors = len(slots) == len(call.tensors)
     results = _results(call.info, graph.fresh)
 
     def run(found: list[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -230,6 +238,61 @@ def _runner(
         return results(compiled(inputs), args, kwargs)
 
     return run
+
+
+def _director(
+    call: Any, graph: Any, numbers: _Numbers, compiled: Callable[[list[Any]], Sequence[Any]]
+) -> eager.Director | None:
+    """How the runtime computes calls by itself, if the graph is one plan and its results are simple."""
+    module = getattr(compiled, "__globals__", {})
+    sole = module.get("SOLE_PLAN") if module.get("call") is compiled else None
+    slots = graph.slots
+    simple = _simple_results(call, graph)
+    # Where a view occurs twice, the graph serves such calls only, and signatures do not tell.
+    if sole is None or simple is None or len(slots) != len(call.tensors):
+        return None
+    if any(place < len(slots) for place in sole.scalars):
+        return None  # a number that is a tensor on the CPU: signatures do not tell its value
+    returns, results = simple
+    if returns != "argument":
+        results = tuple(sole.outputs[index] for index in results)
+
+    def direct(
+        found: list[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> eager.DirectCall:
+        symbols = tuple(found[slots[place]].shape[dimension] for place, dimension in sole.symbols)
+        read = [numbers[place - len(slots)] for place in sole.scalars]
+        scalars = [
+            torch.scalar_tensor(path(args, kwargs), dtype=dtype, device="cpu")
+            for path, dtype in read
+        ]
+        return eager.DirectCall(
+            plan=sole.plan.runtime_plan,
+            label=sole.plan.plan,
+            inputs=tuple(slots[place] for place in sole.inputs),
+            values=sole.plan.values(symbols, scalars),
+            item_bytes=tuple(t.itemsize for t in found) if call.info.written else (),
+            returns=returns,
+            results=results,
+        )
+
+    return direct
+
+
+def _simple_results(call: Any, graph: Any) -> tuple[str, tuple[int, ...]] | None:
+    """`DirectCall`'s ``returns`` and ``results``, these of the graph; None if it has no word for them."""
+    info = call.info
+    if not info.returns:
+        return "nothing", ()
+    if len(info.returns) == 1 and info.returns[0] is not None:
+        written = next(info.written_tensors(*call.with_leaves(call.leaves)))
+        places = [i for i, at in enumerate(call.tensors) if call.leaves[at] is written]
+        return "argument", (places[0],)
+    if any(source is not None for source in info.returns) or None in graph.fresh:
+        return None
+    if len(info.returns) == 1:
+        return "list" if info.returns_list else "one", tuple(graph.fresh)
+    return "tuple", tuple(graph.fresh)
 
 
 def _results(

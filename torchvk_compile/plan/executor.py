@@ -7,6 +7,7 @@ Forbidden: changing the plan, waiting for the device.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import hashlib
 import itertools
@@ -49,7 +50,7 @@ _SHOWN_LINES = 3
 
 Scalar = int | tuple[str, int]
 
-_run_log = logging.getLogger("torchvk.plans")
+run_log = logging.getLogger("torchvk.plans")
 """Its level is set where plans are made, so that a call of one costs a comparison."""
 
 
@@ -59,6 +60,9 @@ _loaded: weakref.WeakSet[CompiledPlan] = weakref.WeakSet()
 
 _recent: collections.deque[GraphPlan] = collections.deque(maxlen=3)
 """The plans submitted last: if the device is lost, it was at work on one of them."""
+
+note_launch = _recent.append
+"""To be called with the `GraphPlan` of a plan that is run without `CompiledPlan`."""
 
 
 def recent_work() -> str:
@@ -145,20 +149,32 @@ class CompiledPlan:
             if address & _ALIGNMENT_MASK:
                 runtime_plan = self._unaligned_plan()
                 break
-        values = self._static_values if self._static_values is not None else self._bind(symbols)
-        if scalars:
-            values = values + [encode(s) for encode, s in zip(self._encoders, scalars, strict=True)]
+        values = self.values(symbols, scalars)
         _recent.append(self.plan)
         if events.listeners:
             events.plan_ran(self)
-        if _run_log.isEnabledFor(logging.DEBUG):
-            _run_log.debug("%s runs", self.plan.name)
+        if run_log.isEnabledFor(logging.DEBUG):
+            run_log.debug("%s runs", self.plan.name)
         if spans.watchers:
             with spans.plan_span(self, symbols):
                 capsules = runtime_plan.run(addresses, values)
         else:
             capsules = runtime_plan.run(addresses, values)
         return [self._tensor_from_capsule(capsule) for capsule in capsules]
+
+    def values(
+        self, symbols: tuple[int, ...], scalars: Sequence[torch.Tensor | int | float]
+    ) -> list[int]:
+        """What the runtime's plan is given besides addresses; arguments as those of a call."""
+        values = self._static_values if self._static_values is not None else self._bind(symbols)
+        if scalars:
+            values = values + [encode(s) for encode, s in zip(self._encoders, scalars, strict=True)]
+        return values
+
+    @property
+    def runtime_plan(self) -> Any:
+        """The `_runtime.Plan` for inputs that start at multiples of 16 bytes."""
+        return self._aligned
 
     def _log(self) -> None:
         plan = self.plan
@@ -221,6 +237,25 @@ class CompiledPlan:
             ]
             for kernel in self.plan.kernels
         }
+
+
+@dataclasses.dataclass(frozen=True)
+class SolePlan:
+    """What a compiled graph comes down to that does nothing but call one plan.
+
+    Attributes:
+        plan: the plan.
+        inputs: for every input of the plan, which of the graph's inputs it is.
+        symbols: for every symbol of the plan, the graph's input and the dimension whose extent it is.
+        scalars: for every host scalar of the plan, which of the graph's inputs it is.
+        outputs: for every result of the graph, which of the plan's outputs it is.
+    """
+
+    plan: CompiledPlan
+    inputs: tuple[int, ...]
+    symbols: tuple[tuple[int, int], ...]
+    scalars: tuple[int, ...]
+    outputs: tuple[int, ...]
 
 
 class _Slots:
