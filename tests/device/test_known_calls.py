@@ -12,7 +12,7 @@ import torch
 
 import torchvk_compile
 from torchvk_compile import errors
-from torchvk_compile.device import eager
+from torchvk_compile.device import eager, signatures
 
 aten = torch.ops.aten
 
@@ -195,3 +195,16 @@ def test_sizes_and_numbers_that_vary(vk: torch.device) -> None:
         assert torch.equal(actual.cpu(), x - number * x), (size, number)
         actual = without_python(lambda: moved.cumsum(0))  # noqa: B023
         assert torch.equal(actual.cpu(), x.cumsum(0)), size
+
+
+def test_numbers_that_are_new_every_time_need_no_second_look(vk: torch.device) -> None:
+    x = ramp(4, 2)
+    moved = x.to(vk)
+    for number in (0.5, 1.5):
+        torch.sub(moved, moved, alpha=number)
+    with mock.patch.object(signatures, "compile_call", side_effect=AssertionError("looked up")):
+        for number in (2.5, -0.0, float("inf")):
+            actual = torch.sub(moved, moved, alpha=number)
+            torch.testing.assert_close(actual.cpu(), torch.sub(x, x, alpha=number))
+    other = torch.sub(moved.double(), moved.double(), alpha=0.1)
+    torch.testing.assert_close(other.cpu(), x.double() - 0.1 * x.double())

@@ -55,6 +55,7 @@ _are_deterministic = torch._C._get_deterministic_algorithms
 _default_dtype = torch.get_default_dtype
 
 _UNKNOWN = (None, None)
+_any_numbers: dict[tuple[Any, ...] | None, Runner] = {}
 _runners: dict[tuple[Any, ...], tuple[Runner, Director | None]] = {}
 
 
@@ -117,6 +118,7 @@ def clear() -> None:
     from torchvk_compile.device import signatures
 
     _runners.clear()
+    _any_numbers.clear()
     _known_calls().clear()
     signatures.clear()
 
@@ -160,6 +162,8 @@ def call(
     key = tuple(parts)
     runner, director = _runners.get(key, _UNKNOWN)
     if runner is None:
+        runner = _any_numbers.get(key_of_any_numbers(info, args, kwargs))
+    if runner is None:
         from torchvk_compile.device import signatures
 
         runner = signatures.compile_call(op, info, args, kwargs, found, key)
@@ -170,17 +174,51 @@ def call(
     return runner(found, args, kwargs)
 
 
-def _describe(values: Iterable[Any], parts: list[Any], found: list[torch.Tensor]) -> None:
-    """Append to `parts` what distinguishes a call, and its tensors to `found`."""
+def key_of_any_numbers(
+    info: OperatorInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, ...] | None:
+    """What calls have in common that differ in the values of their floats; None if there are no such calls.
+
+    Which arguments share memory is not part of it: calls that write and whose tensors do are none of them.
+    """
+    found: list[torch.Tensor] = []
+    parts: list[Any] = [info, _are_deterministic(), _default_dtype()]
+    _describe(args, parts, found, exact=False)
+    for name, value in kwargs.items():
+        parts.append(name)
+        _describe((value,), parts, found, exact=False)
+    if float not in parts:
+        return None
+    if info.written:
+        storages = {tensor.untyped_storage()._cdata for tensor in found}
+        if len(storages) != len(found):
+            return None
+    return tuple(parts)
+
+
+def remember_any_numbers(key: tuple[Any, ...], runner: Runner) -> None:
+    """Let calls whose `key_of_any_numbers` is `key` use `runner`, which reads the numbers from each call."""
+    if len(_any_numbers) < _MAX_RUNNERS:
+        _any_numbers[key] = runner
+
+
+def _describe(
+    values: Iterable[Any], parts: list[Any], found: list[torch.Tensor], *, exact: bool = True
+) -> None:
+    """Append to `parts` what distinguishes a call, and its tensors to `found`.
+
+    Unless `exact`, any float is like any other.
+    """
     for value in values:
         if isinstance(value, torch.Tensor):
             found.append(value)
             parts.append((value.dtype, value.shape, value.stride(), value.get_device()))
         elif isinstance(value, (list, tuple)):
             parts.append(len(value))
-            _describe(value, parts, found)
+            _describe(value, parts, found, exact=exact)
         elif isinstance(value, float):
-            parts.append(value.hex())  # tells -0.0 from 0.0 and finds NaN again
+            # Its digits tell -0.0 from 0.0 and find NaN again.
+            parts.append(value.hex() if exact else float)
         elif isinstance(value, complex):
             parts.append((value.real.hex(), value.imag.hex()))
         else:

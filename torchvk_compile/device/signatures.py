@@ -147,10 +147,21 @@ def _compile(
     try:
         variant = _variant(call, found, dtypes)
         runner, director = variant.runner, variant.director
+        if _takes_any_numbers(call, variant):
+            common = eager.key_of_any_numbers(info, args, kwargs)
+            if common is not None:
+                eager.remember_any_numbers(common, runner)
     except UnsupportedOperatorError as refusal:
         runner, director = cpu_fallback.runner(op, info, refusal), None
     eager.remember(key, runner, director)
     return runner
+
+
+def _takes_any_numbers(call: Any, variant: _Variant) -> bool:
+    """Whether the graph takes every float of the call as an input."""
+    inputs = {at for at, kept in zip(call.numbers, variant.numbers, strict=True) if kept is None}
+    floats = {at for at, leaf in enumerate(call.leaves) if isinstance(leaf, float)}
+    return bool(floats) and floats <= inputs
 
 
 def _variant(call: Any, found: list[torch.Tensor], dtypes: list[torch.dtype]) -> _Variant:
