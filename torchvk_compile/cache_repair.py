@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from torchvk_compile import torch_compat
-from torchvk_compile.errors import CorruptCacheError, TorchVKError
+from torchvk_compile.errors import CorruptCacheError, ShaderCompileError, TorchVKError
 from torchvk_compile.log import logger
 
 _Result = TypeVar("_Result")
@@ -35,10 +35,14 @@ def with_repair(compilation: Callable[[], _Result]) -> _Result:
     try:
         return compilation()
     except Exception as error:
-        if not _is_about_the_cache(error):
+        # Slang source that does not compile may be a fault of ours, or a module's text that was damaged.
+        certain = _is_about_the_cache(error)
+        if not certain and not isinstance(error, ShaderCompileError):
             raise
         dropped = drop_damaged_modules()
         if not dropped:
+            if not certain:
+                raise
             raise _corrupt(error) from error
         logger("cache").warning(
             "dropped %d damaged files from %s; compiling again",

@@ -55,7 +55,11 @@ def halved(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-@pytest.mark.parametrize("damage", [emptied, halved])
+def misspelt(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"void ", b"vxid "))
+
+
+@pytest.mark.parametrize("damage", [emptied, halved, misspelt])
 def test_damaged_modules_are_dropped_and_compiled_again(
     damage: Callable[[Path], None], machine: Machine
 ) -> None:
