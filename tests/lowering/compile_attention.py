@@ -10,8 +10,12 @@ import json
 from typing import Any
 
 import torch
+import torch._inductor.config as inductor_config
 import torch.nn.functional as F
 
+from torchvk_compile.codegen import attention_config
+from torchvk_compile.device import eager, profile
+from torchvk_compile.lowering import attention
 from torchvk_compile.plan.executor import loaded_plans
 
 ROWS = 256
@@ -36,6 +40,17 @@ def _statistics(width: int, dtype: torch.dtype, **settings: Any) -> list[dict[st
     return found
 
 
+def _use(position: int) -> None:
+    """Have every pass take one of its alternatives, the last where it has fewer."""
+
+    def choose(which: Any, *_: Any) -> attention_config.AttentionConfig:
+        found = attention_config.alternatives(which, profile(0), 64)
+        return found[min(position, len(found) - 1)]
+
+    eager.clear()
+    attention.choose_config = choose  # type: ignore[assignment]
+
+
 def main() -> None:
     """Print ``{"<width> <dtype> <settings>": [statistics of each pass]}``."""
     result = {}
@@ -43,6 +58,11 @@ def main() -> None:
         result[f"{width} float32"] = _statistics(width, torch.float32)
     result["64 float16 causal"] = _statistics(64, torch.float16, is_causal=True)
     result["64 float32 dropout"] = _statistics(64, torch.float32, dropout_p=0.1)
+    # The tile is chosen here, which Inductor's graph cache cannot know.
+    inductor_config.force_disable_caches = True
+    for position in range(len(attention_config.alternatives("query", profile(0), 64))):
+        _use(position)
+        result[f"64 float32 alternative {position}"] = _statistics(64, torch.float32)
     print(json.dumps(result))
 
 
