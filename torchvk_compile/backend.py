@@ -279,7 +279,7 @@ def _keep_dynamo_out() -> None:
     from torchvk_compile.device import eager
 
     torch_compat.keep_dynamo_out(*_OPAQUE_MODULES)
-    torch_compat.run_without_dynamo(eager.call)
+    torch_compat.run_without_dynamo(eager.call, eager.is_logged)
 
 
 if "torch._dynamo" in sys.modules:

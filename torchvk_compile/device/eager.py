@@ -54,6 +54,8 @@ _MAX_RUNNERS = 8192
 _are_deterministic = torch._C._get_deterministic_algorithms
 _default_dtype = torch.get_default_dtype
 
+_plan_log = logging.getLogger("torchvk.plans")
+
 _UNKNOWN = (None, None)
 _any_numbers: dict[tuple[Any, ...] | None, Runner] = {}
 _runners: dict[tuple[Any, ...], tuple[Runner, Director | None]] = {}
@@ -123,6 +125,11 @@ def clear() -> None:
     signatures.clear()
 
 
+def is_logged() -> bool:
+    """Whether somebody reads about every plan that runs; known calls are left to Python then."""
+    return _plan_log.isEnabledFor(logging.DEBUG)
+
+
 @functools.cache
 def _known_calls() -> OperatorCalls:
     """The calls that the runtime makes by itself."""
@@ -133,7 +140,7 @@ def _known_calls() -> OperatorCalls:
         tensor_from_capsule=tensors.tensor_from_capsule,
         settings=(_are_deterministic, _default_dtype),
         watchers=(events.listeners, spans.watchers),
-        is_logged=functools.partial(executor.run_log.isEnabledFor, logging.DEBUG),
+        is_logged=is_logged,
         launched=executor.note_launch,
     )
 

@@ -50,7 +50,7 @@ _SHOWN_LINES = 3
 
 Scalar = int | tuple[str, int]
 
-run_log = logging.getLogger("torchvk.plans")
+_run_log = logging.getLogger("torchvk.plans")
 """Its level is set where plans are made, so that a call of one costs a comparison."""
 
 
@@ -153,8 +153,8 @@ class CompiledPlan:
         _recent.append(self.plan)
         if events.listeners:
             events.plan_ran(self)
-        if run_log.isEnabledFor(logging.DEBUG):
-            run_log.debug("%s runs", self.plan.name)
+        if _run_log.isEnabledFor(logging.DEBUG):
+            _run_log.debug("%s runs", self.plan.name)
         if spans.watchers:
             with spans.plan_span(self, symbols):
                 capsules = runtime_plan.run(addresses, values)
