@@ -140,7 +140,8 @@ def check_eigvals(call: Any, expected: Any, actual: Any) -> None:
     if mine.shape != theirs.shape or actual.dtype != expected.dtype:
         raise Mismatch(f"eigenvalues {tuple(mine.shape)}, expected {tuple(theirs.shape)}")
     tolerance = default(expected.dtype)
-    for some, others in zip(mine.flatten(0, -2), theirs.flatten(0, -2), strict=True):
+    rows = [values.reshape(-1, values.shape[-1]) for values in (mine, theirs)]
+    for some, others in zip(*rows, strict=True):
         left = others.tolist()
         for value in some.tolist():
             nearest = min(left, key=lambda other: abs(other - value))

@@ -130,6 +130,14 @@ def test_signs_of_factors_are_free(
         check(Call(name, matrix, (), {}), expected, actual)
 
 
+def test_eigenvalues_come_in_any_order() -> None:
+    expected = torch.linalg.eigvals(_matrix(4, 4))
+    call = Call("linalg_eigvals", _matrix(4, 4), (), {})
+    factorizations.check_eigvals(call, expected, expected.flip(0))
+    with pytest.raises(Mismatch):
+        factorizations.check_eigvals(call, expected, expected + 1)
+
+
 def test_dropout_scales_what_it_keeps() -> None:
     call = Call("nn_functional_dropout", torch.ones(4), (), {"p": 0.5})
     draws.check_dropout(call, torch.ones(4), torch.tensor([0.0, 2.0, 2.0, 0.0]))
