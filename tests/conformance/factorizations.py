@@ -140,14 +140,45 @@ def check_eigvals(call: Any, expected: Any, actual: Any) -> None:
     if mine.shape != theirs.shape or actual.dtype != expected.dtype:
         raise Mismatch(f"eigenvalues {tuple(mine.shape)}, expected {tuple(theirs.shape)}")
     tolerance = default(expected.dtype)
-    rows = [values.reshape(-1, values.shape[-1]) for values in (mine, theirs)]
-    for some, others in zip(*rows, strict=True):
+    for some, others in zip(_rows(mine), _rows(theirs), strict=True):
         left = others.tolist()
         for value in some.tolist():
             nearest = min(left, key=lambda other: abs(other - value))
             if abs(nearest - value) > tolerance.atol + tolerance.rtol * abs(nearest):
                 raise Mismatch(f"{value} is no eigenvalue; the nearest is {nearest}")
             left.remove(nearest)
+
+
+def _rows(values: torch.Tensor) -> torch.Tensor:
+    return values.reshape(values.shape[:-1].numel(), values.shape[-1])
+
+
+def in_eigenvalue_order(
+    name: str,
+    results: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor],
+    cotangents: Sequence[torch.Tensor],
+) -> list[torch.Tensor]:
+    """Cotangents of `outputs` for `results`, where eigenvalues, and what belongs to them, may come in another order.
+
+    Both are eigenvalues (…, n), and functions (…, n, n) of the eigenvectors in the columns, if any.
+    """
+    if name not in ("linalg_eig", "linalg_eigvals"):
+        return list(cotangents)
+    rows = [_rows(_wide(values[0])) for values in (results, outputs)]
+    order = []
+    for some, others in zip(*rows, strict=True):
+        left = list(range(len(others)))
+        order.append([])
+        for value in some:
+            nearest = min(left, key=lambda place: abs(others[place] - value))
+            left.remove(nearest)
+            order[-1].append(nearest)
+    places = torch.tensor(order, dtype=torch.int64).reshape(results[0].shape)
+    return [
+        c.take_along_dim(places if c.dim() == places.dim() else places.unsqueeze(-2), -1)
+        for c in cotangents
+    ]
 
 
 def check_qr(call: Any, expected: Any, actual: Any) -> None:

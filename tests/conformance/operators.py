@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from . import draws, free_choice, samples
+from . import draws, factorizations, free_choice, samples
 from .cases import Case, differentiable, entries
 from .comparison import Mismatch, compare
 from .execution import DEVICE, Limits, in_mode
@@ -138,15 +138,19 @@ class _OperatorTrial:
             return False
         results = in_mode(function, self.case.mode)(*mine)
         require_same_form(results, outputs)
-        actual = gradients_of(results, mine, on_device_of(results, cotangents))
+
+        def ordered_for(own: list[torch.Tensor]) -> list[torch.Tensor]:
+            return factorizations.in_eigenvalue_order(self.case.name, own, outputs, cotangents)
+
+        actual = gradients_of(results, mine, on_device_of(results, ordered_for(results)))
 
         def exact() -> Any:
             wide = widened(arguments)
             if wide is None:
                 return None
             again = function(*wide)
-            wide_cotangents = [c.to(o.dtype) for c, o in zip(cotangents, again, strict=True)]
-            return gradients_of(again, wide, wide_cotangents)
+            own = [c.to(o.dtype) for c, o in zip(ordered_for(again), again, strict=True)]
+            return gradients_of(again, wide, own)
 
         call = free_choice.Call(self.case.name, *place(arguments, _CPU))
         reference = None if free_choice.is_drawn(call) else attempt(exact)

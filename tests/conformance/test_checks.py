@@ -136,6 +136,10 @@ def test_eigenvalues_come_in_any_order() -> None:
     factorizations.check_eigvals(call, expected, expected.flip(0))
     with pytest.raises(Mismatch):
         factorizations.check_eigvals(call, expected, expected + 1)
+    cotangents = [torch.arange(4.0), torch.arange(16.0).reshape(4, 4)]
+    results = [expected.flip(0), torch.zeros(4, 4)]
+    own = factorizations.in_eigenvalue_order("linalg_eig", results, [expected], cotangents)
+    assert all(torch.equal(c, other.flip(-1)) for c, other in zip(own, cotangents, strict=True))
 
 
 def test_dropout_scales_what_it_keeps() -> None:
