@@ -100,6 +100,13 @@ def test_varying_number_keeps_torchs_promotion(vk: torch.device, dtype: torch.dt
         agree(lambda x, v=value: x.clone().addcdiv_(x, x + 1, value=v), torch.arange(6.0))
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64])
+def test_varying_divisors_beyond_the_dtype(vk: torch.device, dtype: torch.dtype) -> None:
+    host = torch.tensor([1, 2, -7], dtype=dtype)
+    for divisor in (3, 5, 2**9, 2**33, -(2**35)):
+        torch.testing.assert_close((host.to(vk) / divisor).cpu(), host / divisor)
+
+
 def test_negative_zero_and_nan_are_numbers_of_their_own(vk: torch.device) -> None:
     tensor = torch.ones(2, device=vk)
     assert torch.copysign(tensor, 0.0).tolist() == [1.0, 1.0]

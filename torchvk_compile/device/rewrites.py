@@ -197,6 +197,10 @@ def _mul(self: torch.Tensor, other: Any) -> torch.Tensor:
 
 
 def _div(self: torch.Tensor, other: Any, rounding_mode: str | None = None) -> torch.Tensor:
+    if rounding_mode is None:
+        return torch.div(
+            self, other
+        )  # with a mode, Inductor converts to the common whole type first
     return torch.div(self, other, rounding_mode=rounding_mode)
 
 
