@@ -32,6 +32,8 @@ def test_searches(assert_close_like_cpu: Check, dtype: torch.dtype) -> None:
                 torch.searchsorted(rows, mixed[..., :5], right=right),
                 torch.searchsorted(rows[..., 3:], mixed[..., :5], right=right),
                 torch.searchsorted(mixed, rows[..., :3], right=right, sorter=order),
+                torch.searchsorted(edges[::2], 3.5, right=right, out_int32=True),
+                torch.bucketize(3, edges, right=right),
             )
         ]
 

@@ -255,6 +255,26 @@ def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) ->
     return torch.where(mask, source.reshape(-1)[place].reshape(mask.shape), x)
 
 
+def searchsorted_number(
+    sorted_sequence: torch.Tensor, number: float, **options: Any
+) -> torch.Tensor:
+    """Where one number belongs in a sorted sequence ``[N]``; Inductor's own formula makes it a tensor of the host."""
+    values = _beside(number, sorted_sequence)
+    return torch.searchsorted(sorted_sequence.to(values.dtype), values, **options)[0]
+
+
+def bucketize_number(number: float, boundaries: torch.Tensor, **options: Any) -> torch.Tensor:
+    """Between which boundaries ``[N]`` one number lies; see `searchsorted_number`."""
+    values = _beside(number, boundaries)
+    return torch.bucketize(values, boundaries.to(values.dtype), **options)[0]
+
+
+def _beside(number: float, sequence: torch.Tensor) -> torch.Tensor:
+    """The number as a tensor ``[1]`` of the dtype that both are compared in."""
+    dtype = torch.result_type(sequence, number)
+    return torch.full((1,), number, dtype=dtype, device=sequence.device)
+
+
 DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     # The gradient of a step function is a tensor without memory, which only ATen's CPU and CUDA know.
     aten._efficientzerotensor.default: torch.zeros,
@@ -275,6 +295,8 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.take.default: take,
     aten.binary_cross_entropy_with_logits.default: binary_cross_entropy_with_logits,
     aten.masked_scatter.default: masked_scatter,
+    aten.searchsorted.Scalar: searchsorted_number,
+    aten.bucketize.Scalar: bucketize_number,
     aten.softshrink_backward.default: shrink_backward,
     aten.hardshrink_backward.default: shrink_backward,
 }
