@@ -100,6 +100,32 @@ def test_varying_number_keeps_torchs_promotion(vk: torch.device, dtype: torch.dt
         agree(lambda x, v=value: x.clone().addcdiv_(x, x + 1, value=v), torch.arange(6.0))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_varying_numbers_are_not_rounded_to_16_bits(vk: torch.device, dtype: torch.dtype) -> None:
+    x = torch.linspace(-3, 3, 101).to(dtype)
+    y = x.flip(0) + 0.25
+    functions: list[Callable[..., torch.Tensor]] = [
+        lambda x, y, n: x * n,
+        lambda x, y, n: x + n,
+        lambda x, y, n: n - x,
+        lambda x, y, n: x / n,
+        lambda x, y, n: torch.add(x, y, alpha=n),
+        lambda x, y, n: torch.addcmul(x, x, y, value=n),
+        lambda x, y, n: torch.addcdiv(x, x, y, value=n),
+        lambda x, y, n: torch.lerp(x, y, n),
+        lambda x, y, n: torch._foreach_mul([x], n)[0],
+        lambda x, y, n: x == n,
+    ]
+    for function in functions:
+        for number in (3.14, 0.7, -0.1):
+            result = function(x.to(vk), y.to(vk), number).cpu()
+            expected = function(x, y, number)
+            exact = function(x.double(), y.double(), number)
+            error, own = ((t.double() - exact.double()).abs() for t in (result, expected))
+            assert bool((error <= own.max() * 1.0001).all())
+            assert result.dtype == expected.dtype
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64])
 def test_varying_divisors_beyond_the_dtype(vk: torch.device, dtype: torch.dtype) -> None:
     host = torch.tensor([1, 2, -7], dtype=dtype)

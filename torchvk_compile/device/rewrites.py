@@ -107,7 +107,7 @@ def call(
         return plain_call(op, args, kwargs)
     given = _named(op, args, kwargs)
     target = given["self"] if name.in_place else given.pop("out", None)
-    result = _FORMULAS[name.base](**given)
+    result = _FORMULAS[name.base](**_in_float32(name.base, given))
     return result.to(dtypes[0]) if target is None else target.copy_(result)
 
 
@@ -153,7 +153,8 @@ def _foreach(
             for key, value in given.items()
         }
         if formula is not None:
-            result = formula(**element)
+            wide = element if dtypes is None else _in_float32(name.base, element)
+            result = formula(**wide)
         else:
             result = getattr(_aten, name.base)(*element.values())
         if dtypes is not None and not name.in_place:
@@ -165,6 +166,17 @@ def _foreach(
     for target, result in zip(given["self"], results, strict=True):
         target.copy_(result)
     return ()
+
+
+def _in_float32(base: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """16-bit floats as float32, where eager PyTorch does not round the number to 16 bits either."""
+    if base not in _UNROUNDED:
+        return arguments
+    half = (torch.float16, torch.bfloat16)
+    return {
+        name: value.float() if isinstance(value, torch.Tensor) and value.dtype in half else value
+        for name, value in arguments.items()
+    }
 
 
 def _add(self: torch.Tensor, other: Any, alpha: Any = 1) -> torch.Tensor:
@@ -277,6 +289,11 @@ _FORMULAS: dict[str, Callable[..., torch.Tensor]] = {
 
 A device tensor always stands first: Inductor takes a result's device from the first operand.
 """
+
+_UNROUNDED = frozenset(
+    {"add", "sub", "subtract", "rsub", "mul", "div", "addcmul", "addcdiv", "lerp"}
+)
+"""Operators of `_FORMULAS` that compute 16-bit floats in float32, numbers included (ATen's opmath type)."""
 
 _ELEMENT_FORMULAS: dict[str, Callable[..., torch.Tensor]] = {
     "copy": _copy,
