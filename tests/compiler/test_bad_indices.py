@@ -84,3 +84,47 @@ def test_indices_of_the_cpu_select_from_the_device(compiled: bool, vk: torch.dev
     torch.testing.assert_close(call(x.to(vk), rows, mask).cpu(), function(x, rows, mask))
     with pytest.raises(RuntimeError, match="same device"):
         x[rows.to(vk)]
+
+
+# Of a table of 20 rows and 4 columns, from a graph that makes its indices itself: rows `first` to `first + 7`.
+_KNOWN: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    "gather": lambda t, first: t.gather(0, _rows(t, first)[:, None].expand(8, 4)),
+    "gather of a column": lambda t, first: t[:, 0].contiguous().gather(0, _rows(t, first)),
+    "index_select": lambda t, first: t.index_select(0, _rows(t, first)),
+    "sum of a gather": lambda t, first: t.gather(0, _rows(t, first)[:, None].expand(8, 4)).sum(),
+    "index_add": lambda t, first: t.index_add(0, _rows(t, first), t[:8]),
+    "index_copy": lambda t, first: t.index_copy(0, _rows(t, first), t[:8]),
+    "scatter of a column": lambda t, first: t[:, 0].contiguous().scatter(0, _rows(t, first), 1.0),
+}
+
+
+def _rows(t: torch.Tensor, first: int) -> torch.Tensor:
+    return torch.arange(8, device=t.device) + first
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("name", _KNOWN)
+def test_indices_that_the_graph_makes_itself(name: str, dynamic: bool, vk: torch.device) -> None:
+    function = torch.compile(_KNOWN[name], backend="torchvk", dynamic=dynamic)
+    table = torch.arange(80.0).reshape(20, 4)
+    for first in (3, 12):
+        result = function(table.to(vk), first)
+        torch.testing.assert_close(result.cpu(), _KNOWN[name](table, first))
+    for first in (13, -30, 10**8):
+        with pytest.raises(DeviceAssertError, match="index out of range: got"):
+            function(table.to(vk), first)
+            torch.vk.synchronize()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_negative_numbers_of_slices_are_out_of_range(compiled: bool, vk: torch.device) -> None:
+    def function(t: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        return torch.index_select(t, 1, i)
+
+    run = torch.compile(function, backend="torchvk") if compiled else function
+    table = torch.arange(20.0).reshape(4, 5)
+    for index in (torch.tensor([4, 0, 0]), torch.tensor(2), torch.tensor([1], dtype=torch.int32)):
+        torch.testing.assert_close(run(table.to(vk), index.to(vk)).cpu(), function(table, index))
+    with pytest.raises(DeviceAssertError, match="got -1"):
+        run(table.to(vk), torch.tensor([0, -1]).to(vk))
+        torch.vk.synchronize()  # type: ignore[attr-defined]

@@ -147,3 +147,21 @@ def test_dtypes_are_not_mixed(
 def test_misspelt_function_of_the_device_module() -> None:
     with pytest.raises(AttributeError, match="did you mean 'memory_allocated'"):
         torch.vk.memory_alocated()
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda x: torch.bernoulli(x + 1), "probabilities in"),
+        (lambda x: x.bernoulli_(-x), "probabilities in"),
+        (lambda x: torch.bernoulli(x, 1.5), "got p=1.5"),
+        (lambda x: torch.normal(x, -x), "std >= 0"),
+        (lambda x: torch.normal(x, -1.0), "std >= 0"),
+    ],
+)
+def test_impossible_distributions(
+    vk: torch.device, draw: Callable[[torch.Tensor], torch.Tensor], message: str
+) -> None:
+    with pytest.raises(RuntimeError, match=message):
+        draw(torch.ones(4, device=vk))
+        torch.vk.synchronize()

@@ -150,9 +150,12 @@ class SlangKernel(
         pointer = self.args.input(name)
         index = self.prepare_indexing(index)
         register = compute_dtype(dtype)
-        if self._load_mask is not None:
-            other = to_storage(dtype, literal(self._load_other, register))
-            raw = f"loadMasked({pointer}, {self.index_to_str(index)}, {self._load_mask}, {other})"
+        inside = [f"!{name}" for name, symbols in self.bounds_checks if not symbols]
+        if self._load_mask is not None or inside:
+            masked = self._load_mask is not None
+            other = to_storage(dtype, literal(self._load_other if masked else 0, register))
+            mask = " && ".join([str(self._load_mask)] * masked + inside)
+            raw = f"loadMasked({pointer}, {self.index_to_str(index)}, {mask}, {other})"
             # The mask is computed in `compute`, so the load follows it there.
             return self.cse.generate(self.compute, to_compute(dtype, raw), dtype=register)
         if free_symbol_is_type(index, SymT.TMP):
@@ -188,7 +191,8 @@ class SlangKernel(
             return
         text = to_storage(dtype, str(value))
         access = self._lane_access(index)
-        if access is not None and access.contiguous:
+        inside = all(symbols for _, symbols in self.bounds_checks)
+        if access is not None and access.contiguous and inside:
             self._vector_store(name, pointer, dtype, index, text, access)
             return
         line = f"store({pointer}, {self.index_to_str(index)}, {text});"
@@ -196,7 +200,11 @@ class SlangKernel(
 
     def _if_inside(self, index: sympy.Expr, line: str) -> str:
         """The line, skipped where a part of its index was found to be out of range."""
-        checks = [name for name, symbols in self.bounds_checks if symbols & index.free_symbols]
+        checks = [
+            name
+            for name, symbols in self.bounds_checks
+            if not symbols or symbols & index.free_symbols
+        ]
         return f"if (!({' || '.join(checks)})) {line}" if checks else line
 
     def _atomic_update(
@@ -218,6 +226,8 @@ class SlangKernel(
     def check_bounds(self, expr: sympy.Expr, size: sympy.Expr, lower: bool, upper: bool) -> None:
         """Report an index outside of ``[0, size)``: loads continue with 0, stores do not happen.
 
+        An index that follows from the iteration alone cannot be told from others in an access, so all accesses
+        after it are kept from memory.
         Behind the end of a row an index that comes from a scan may be anything; it is not reported.
         """
         if not (lower or upper):

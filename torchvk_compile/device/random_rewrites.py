@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from torchvk_compile.lowering import decompositions
+
 _aten = torch.ops.aten
 
 _MANTISSA_BITS = {torch.float16: 11, torch.bfloat16: 8}
@@ -65,15 +67,12 @@ def _log_normal(
 
 
 def _bernoulli(self: torch.Tensor, p: Any = 0.5, generator: None = None) -> torch.Tensor:
-    if isinstance(p, float) and not 0 <= p <= 1:
+    if isinstance(p, torch.Tensor):
+        return self.copy_(decompositions.bernoulli_each(self, p))
+    if not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
     numbers = torch.rand(self.shape, dtype=torch.float32, device=self.device)
     return self.copy_(numbers < p)
-
-
-def _bernoulli_of(self: torch.Tensor, generator: None = None) -> torch.Tensor:
-    numbers = torch.rand(self.shape, dtype=torch.float32, device=self.device)
-    return (numbers < self).to(self.dtype)
 
 
 def _exponential(self: torch.Tensor, lambd: float = 1.0, generator: None = None) -> torch.Tensor:
@@ -171,7 +170,7 @@ RULES: dict[torch._ops.OpOverload, Callable[..., torch.Tensor]] = {
     _aten.log_normal_.default: _log_normal,
     _aten.bernoulli_.float: _bernoulli,
     _aten.bernoulli_.Tensor: _bernoulli,
-    _aten.bernoulli.default: _bernoulli_of,
+    _aten.bernoulli.default: decompositions.bernoulli,
     _aten.exponential_.default: _exponential,
     _aten.cauchy_.default: _cauchy,
     _aten.geometric_.default: _geometric,

@@ -191,7 +191,45 @@ def geometric(x: torch.Tensor, p: float, *, generator: Any = None) -> torch.Tens
 
 def bernoulli_each(x: torch.Tensor, p: torch.Tensor, *, generator: Any = None) -> torch.Tensor:
     """Zeros and ones in the form of `x`, with a probability for every element: `bernoulli_` without mutation."""
+    message = "bernoulli expects probabilities in [0, 1]"
+    aten._assert_async.msg(((p >= 0) & (p <= 1)).all(), message)
     return (torch.rand_like(x, dtype=torch.float32) < p).to(x.dtype)
+
+
+def bernoulli(p: torch.Tensor, *, generator: Any = None) -> torch.Tensor:
+    """Zeros and ones with the probabilities `p`, in its dtype."""
+    return bernoulli_each(p, p)
+
+
+def bernoulli_of_number(x: torch.Tensor, p: float, *, generator: Any = None) -> torch.Tensor:
+    """Zeros and ones in the form of `x`, all with one probability."""
+    if not 0 <= p <= 1:
+        raise RuntimeError(f"bernoulli expects p to be in [0, 1], but got p={p}")
+    return (torch.rand_like(x, dtype=torch.float32) < p).to(x.dtype)
+
+
+def normal_around(
+    mean: torch.Tensor | float, std: torch.Tensor | float, *, generator: Any = None
+) -> torch.Tensor:
+    """Normally distributed numbers, `mean` and `std` for every element; one of the two may be a number."""
+    if isinstance(std, torch.Tensor):
+        message = "normal expects all elements of std >= 0.0"
+        aten._assert_async.msg((std >= 0).all(), message)
+    elif std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    like = torch.broadcast_tensors(*(t for t in (mean, std) if isinstance(t, torch.Tensor)))[0]
+    return torch.randn_like(like, memory_format=torch.contiguous_format) * std + mean
+
+
+def index_select(x: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
+    """Slices of `x` along `dim`; unlike in ``x[index]`` a negative number is out of range, as in eager PyTorch."""
+    if x.dim() == 0 or index.dim() > 1:
+        return NotImplemented
+    places = [1] * x.dim()
+    places[dim] = -1
+    size = list(x.shape)
+    size[dim] = index.numel()
+    return torch.gather(x, dim, index.long().view(places).expand(size))
 
 
 def cumsum_of_a_number(
@@ -290,6 +328,12 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.normal_functional.default: normal,
     aten.geometric.default: geometric,
     aten.bernoulli.Tensor: bernoulli_each,
+    aten.bernoulli.default: bernoulli,
+    aten.bernoulli.p: bernoulli_of_number,
+    aten.normal.Tensor_Tensor: normal_around,
+    aten.normal.Tensor_float: normal_around,
+    aten.normal.float_Tensor: normal_around,
+    aten.index_select.default: index_select,
     aten.cumsum.default: cumsum_of_a_number,
     aten.view.dtype: view_dtype,
     aten.take.default: take,
