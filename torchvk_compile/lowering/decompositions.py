@@ -223,8 +223,8 @@ def normal_around(
 
 def index_select(x: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
     """Slices of `x` along `dim`; unlike in ``x[index]`` a negative number is out of range, as in eager PyTorch."""
-    if x.dim() == 0 or index.dim() > 1:
-        return NotImplemented
+    if x.dim() == 0:
+        return torch.gather(x, 0, index.long().reshape(()))
     places = [1] * x.dim()
     places[dim] = -1
     size = list(x.shape)
