@@ -126,6 +126,12 @@ def test_varying_numbers_are_not_rounded_to_16_bits(vk: torch.device, dtype: tor
             assert result.dtype == expected.dtype
 
 
+def test_varying_numbers_beyond_float32(vk: torch.device) -> None:
+    for value in (3.0, 0.5, 1e300, -1e39, float("inf"), 1e-300):
+        agree(lambda x, v=value: x * v, torch.tensor([1.0, -2.0]))
+        agree(lambda x, v=value: x - v, torch.tensor([1.0, -2.0]))
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64])
 def test_varying_divisors_beyond_the_dtype(vk: torch.device, dtype: torch.dtype) -> None:
     host = torch.tensor([1, 2, -7], dtype=dtype)

@@ -234,6 +234,13 @@ _Numbers = Sequence[tuple[Callable[[tuple[Any, ...], dict[str, Any]], float], to
 """How to find a call's varying numbers, and the dtypes that the graph takes them in."""
 
 
+def _number(value: float, dtype: torch.dtype) -> torch.Tensor:
+    """A 0-d CPU tensor; a number beyond float32 becomes infinite, where torch would refuse it."""
+    if dtype is torch.float32:
+        return torch.scalar_tensor(value, dtype=torch.float64, device="cpu").to(dtype)
+    return torch.scalar_tensor(value, dtype=dtype, device="cpu")
+
+
 def _runner(
     call: Any, graph: Any, numbers: _Numbers, compiled: Callable[[list[Any]], Sequence[Any]]
 ) -> eager.Runner:
@@ -244,8 +251,7 @@ def _runner(
     def run(found: list[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inputs = found if all_tensors else [found[slot] for slot in slots]
         for path, dtype in numbers:
-            number = torch.scalar_tensor(path(args, kwargs), dtype=dtype, device="cpu")
-            inputs.append(number)
+            inputs.append(_number(path(args, kwargs), dtype))
         return results(compiled(inputs), args, kwargs)
 
     return run
@@ -273,10 +279,7 @@ def _director(
     ) -> eager.DirectCall:
         symbols = tuple(found[slots[place]].shape[dimension] for place, dimension in sole.symbols)
         read = [numbers[place - len(slots)] for place in sole.scalars]
-        scalars = [
-            torch.scalar_tensor(path(args, kwargs), dtype=dtype, device="cpu")
-            for path, dtype in read
-        ]
+        scalars = [_number(path(args, kwargs), dtype) for path, dtype in read]
         return eager.DirectCall(
             plan=sole.plan.runtime_plan,
             label=sole.plan.plan,
