@@ -50,6 +50,8 @@ def test_every_artifact_says_something(vk: torch.device, tmp_path: str) -> None:
         "f = torch.compile(lambda x: x.sinh() * 2, backend='torchvk')\n"
         "x = torch.ones(7, device='vk')\n"
         "f(x); f(x); x.cosh()\n"
+        "a = torch.ones(8, 8, device='vk')\n"
+        "torch.compile(torch.mm, backend='torchvk', mode='max-autotune')(a, a)\n"
     )
     wanted = ",".join(f"+{name}" for name in config.ARTIFACTS)
     environment = {**os.environ, "TORCHVK_LOG": wanted, "TORCHVK_CACHE_DIR": str(tmp_path)}
