@@ -30,6 +30,11 @@ def in_memory(x: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(x) if x.dtype.is_complex else x
 
 
+def from_memory(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """What a kernel wrote, as elements of `like`'s dtype: the inverse of `in_memory`."""
+    return join((x[..., 0], x[..., 1])) if like.dtype.is_complex else x
+
+
 def require_floating(name: str, *tensors: torch.Tensor) -> None:
     """Refuse dtypes that no matrix kernel computes with.
 
@@ -71,10 +76,8 @@ class Record:
 
     def take_elements(self, like: torch.Tensor, *shape: int) -> torch.Tensor:
         """The next elements of `like`'s dtype, pairs of numbers where that is complex."""
-        if not like.dtype.is_complex:
-            return self.take(*shape)
-        pairs = self.take(*shape, 2)
-        return join((pairs[..., 0], pairs[..., 1]))
+        pair = (2,) if like.dtype.is_complex else ()
+        return from_memory(self.take(*shape, *pair), like)
 
     def take(self, *shape: int) -> torch.Tensor:
         """The next numbers as a tensor (batch, *shape)."""

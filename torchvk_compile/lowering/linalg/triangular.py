@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import torch
 
-from torchvk_compile.lowering.complex_table import join, rule
+from torchvk_compile.lowering.complex_table import rule
 from torchvk_compile.lowering.decomposed import route_decomposition
 from torchvk_compile.lowering.linalg.batches import (
     batched_alike,
     flat,
+    from_memory,
     in_memory,
     require_floating,
     unflat,
@@ -34,9 +35,7 @@ def solve(
     a, b = batched_alike(a, b)
     flat_a, flat_b = in_memory(flat(a)), in_memory(flat(b))
     solution = torch.ops.torchvk.solve_triangular(flat_a, flat_b, upper, unitriangular)
-    if b.dtype.is_complex:
-        solution = join((solution[..., 0], solution[..., 1]))
-    return unflat(solution, b.shape[:-2])
+    return unflat(from_memory(solution, b), b.shape[:-2])
 
 
 @rule(_aten.linalg_solve_triangular.default)
