@@ -61,7 +61,8 @@ def run(options: BenchOptions) -> Path:
     directory = _directory(options.output, device)
     if not plan.is_committed:
         console.print("[yellow]This is not the committed plan; the report will say so.[/]")
-    field = find_ways(device, peers=options.peers)
+    wanted = {way for key in keys for way in plan.experiments[key].settings[mode].get("ways", ())}
+    field = find_ways(device, wanted, peers=options.peers)
     for name, reason in field.absent.items():
         console.print(f"Without {name}: {reason}", style="dim", highlight=False, soft_wrap=True)
     results = ResultFile(directory, fresh=options.fresh)

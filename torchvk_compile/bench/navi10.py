@@ -22,13 +22,12 @@ import torch
 from torchvk_compile import config
 from torchvk_compile.bench.ways import LocalWay
 from torchvk_compile.bench.work import kernels_of, statistics_of
-from torchvk_compile.bench.workloads import Training, build, random_batch
+from torchvk_compile.bench.workloads import INSTANCES, Training, build, random_batch
 from torchvk_compile.errors import UsageError
 from torchvk_compile.inspection.target import find_target, target_environment
 from torchvk_compile.plan.executor import loaded_plans
 
 _SECONDS = 1_800
-_INSTANCES = 256
 
 
 def compile_for_navi10(cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -90,7 +89,7 @@ def main() -> None:
     """Read cases from standard input, print what was made of them."""
     torch._logging.set_logs(dynamo=logging.ERROR)
     found = []
-    with torch._dynamo.config.patch(recompile_limit=_INSTANCES):
+    with torch._dynamo.config.patch(recompile_limit=INSTANCES):
         for case in json.load(sys.stdin):
             try:
                 found.append(_compile_case(case))

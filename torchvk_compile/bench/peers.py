@@ -1,11 +1,13 @@
-"""Other Vulkan packages for PyTorch, each in a process of its own.
+"""CUDA, and other Vulkan packages for PyTorch, each in a process of its own.
 
-In: a Python interpreter that has the package. Out: a `Way`. Forbidden: importing a peer here: torchvulkan and
-TorchVK both are PyTorch's one PrivateUse1 device.
+In: a Python interpreter that has the package. Out: a `Way`.
+Forbidden: running a peer here. PyTorch has one accelerator a process, so where TorchVK is loaded the backward pass of
+CUDA tensors fails; torchvulkan is the one PrivateUse1 device, as TorchVK is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -77,6 +79,11 @@ def _interpreter(directory: Path) -> Path:
     return directory / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
+def cuda_process(name: str, backend: str | None) -> PeerProcess:
+    """PyTorch's own CUDA device, in a process without TorchVK; see `PeerProcess`."""
+    return PeerProcess(name, Path(sys.executable), "torch", "cuda", backend)
+
+
 class PeerProcess:
     """A way whose work is done by another process, one request at a time.
 
@@ -85,15 +92,20 @@ class PeerProcess:
         python: interpreter that has the package.
         module: package to import.
         device: name of its device.
+        backend: of torch.compile; None for eager.
 
     Raises:
         RuntimeError: when the process does not start.
     """
 
-    def __init__(self, name: str, python: Path, module: str, device: str) -> None:
+    def __init__(
+        self, name: str, python: Path, module: str, device: str, backend: str | None = None
+    ) -> None:
         self.name = name
         self._numbers = itertools.count()
         self._command = [str(python), "-c", _SERVE, str(Path(__file__).parent), module, device]
+        if backend is not None:
+            self._command.append(backend)
         self._process: subprocess.Popen[str] | None = None
         ready = self._start()
         self.version = str(ready["ready"])
@@ -167,7 +179,8 @@ class PeerProcess:
         if self._process is None:
             return
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
+        with contextlib.suppress(OSError):  # it died with a request in its pipe
+            self._process.stdin.close()
         try:
             self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -194,7 +207,7 @@ class PeerWork:
         return self._way.request(do="check", job=self._job)
 
     def facts(self) -> dict[str, Any]:
-        """The peer's version, least bytes and operations."""
+        """The peer's version, seconds to the end of the first step, least bytes and operations."""
         return {"version": self._way.version, **self._work}
 
     def close(self) -> None:

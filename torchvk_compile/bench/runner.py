@@ -23,9 +23,7 @@ from torchvk_compile.bench.records import ResultFile
 from torchvk_compile.bench.summaries import quality
 from torchvk_compile.bench.timing import reason_of
 from torchvk_compile.bench.ways import Field
-
-_INSTANCES = 256
-"""Every case trains an optimizer of its own, and Dynamo compiles ``Adam.step`` anew for each."""
+from torchvk_compile.bench.workloads import INSTANCES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +69,7 @@ def execute(run: Run, results: ResultFile, console: Console) -> list[str]:
     )
     identity = {"mode": run.mode, "plan": run.plan.sha256, "environment": facts["id"]}
     warnings: list[str] = []
-    with _progress(console) as progress, torch._dynamo.config.patch(recompile_limit=_INSTANCES):
+    with _progress(console) as progress, torch._dynamo.config.patch(recompile_limit=INSTANCES):
         for key in run.experiments:
             bar = progress.add_task(f"{key} {run.plan.experiments[key].title}", total=None, now="")
             context = Context(

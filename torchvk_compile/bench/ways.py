@@ -1,13 +1,15 @@
-"""Who competes: TorchVK compiled and eager, the CPU, CUDA, and peers in processes of their own.
+"""Who competes: TorchVK compiled and eager and the CPU here, CUDA and other packages in processes of their own.
 
 In: cases. Out: open work that can be sampled, checked and trained. Forbidden: code that depends on the workload.
 """
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -15,9 +17,14 @@ import torch
 import torchvk_compile
 from torchvk_compile.audit import Audit
 from torchvk_compile.bench import work
-from torchvk_compile.bench.peers import TORCHVULKAN_HINT, PeerProcess, find_torchvulkan
+from torchvk_compile.bench.peers import (
+    TORCHVULKAN_HINT,
+    PeerProcess,
+    cuda_process,
+    find_torchvulkan,
+)
 from torchvk_compile.bench.timing import LocalSampler
-from torchvk_compile.bench.workloads import Compile, Job, build, train
+from torchvk_compile.bench.workloads import Compile, Job, build, compiler, train
 from torchvk_compile.plan.executor import loaded_plans
 
 LABELS = {
@@ -107,19 +114,13 @@ class LocalWay:
         return outcome | {"audit": _proof(audit)}
 
     def compiler(self) -> Compile:
-        """torch.compile for this way's backend; the identity for eager ways."""
-        backend = self.backend
-        if backend is None:
-            return lambda function: function
-        return lambda function: torch.compile(function, backend=backend, dynamic=False)
+        """See `workloads.compiler`."""
+        return compiler(self.backend)
 
     def synchronize(self) -> None:
         """Wait for the device."""
-        kind = torch.device(self.device).type
-        if kind == "vk":
+        if self.on_vulkan:
             torch.vk.synchronize(self.device)  # type: ignore[attr-defined]
-        elif kind == "cuda":
-            torch.cuda.synchronize(self.device)
 
 
 class LocalWork:
@@ -213,11 +214,12 @@ class Field:
                 way.end()
 
 
-def find_ways(device: torch.device, *, peers: bool = True) -> Field:
-    """Every way of this machine.
+def find_ways(device: torch.device, wanted: Container[str], *, peers: bool = True) -> Field:
+    """The ways of this machine.
 
     Args:
         device: the vk device under test.
+        wanted: names of those that are going to run; the others' processes are not started.
         peers: look for other packages, too.
     """
     ways: dict[str, Way] = {
@@ -227,25 +229,31 @@ def find_ways(device: torch.device, *, peers: bool = True) -> Field:
         "cpu-inductor": LocalWay("cpu-inductor", "cpu", "inductor"),
     }
     absent: dict[str, str] = {}
+    starts: dict[str, Callable[[], PeerProcess]] = {}
     python = find_torchvulkan() if peers else None
     if python is None:
         absent["torchvulkan"] = TORCHVULKAN_HINT if peers else "not asked for (--no-peers)"
     else:
-        try:
-            peer = PeerProcess("torchvulkan", python, "torchvulkan", "vulkan")
-        except RuntimeError as error:
-            absent["torchvulkan"] = str(error)
+        starts["torchvulkan"] = functools.partial(_torchvulkan, python, device)
+    for name, backend in (("cuda-eager", None), ("cuda-inductor", "inductor")):
+        if torch.cuda.is_available():
+            starts[name] = functools.partial(cuda_process, name, backend)
         else:
-            ours = torch.vk.get_device_name(device)  # type: ignore[attr-defined]
-            if peer.device_name in ("", ours):
-                ways["torchvulkan"] = peer
-            else:
-                absent["torchvulkan"] = f"it chose another device: {peer.device_name}"
-                peer.end()
-    if torch.cuda.is_available():
-        ways["cuda-eager"] = LocalWay("cuda-eager", "cuda", None)
-        ways["cuda-inductor"] = LocalWay("cuda-inductor", "cuda", "inductor")
-    else:
-        reason = "no NVIDIA GPU, or a PyTorch built without CUDA"
-        absent |= {"cuda-eager": reason, "cuda-inductor": reason}
+            absent[name] = "no NVIDIA GPU, or a PyTorch built without CUDA"
+    for name, start in starts.items():
+        if name in wanted:
+            try:
+                ways[name] = start()
+            except RuntimeError as error:
+                absent[name] = str(error)
     return Field({name: ways[name] for name in LABELS if name in ways}, absent)
+
+
+def _torchvulkan(python: Path, device: torch.device) -> PeerProcess:
+    """torchvulkan's process. Raises RuntimeError when it does not start, or chose another device."""
+    peer = PeerProcess("torchvulkan", python, "torchvulkan", "vulkan")
+    ours = torch.vk.get_device_name(device)  # type: ignore[attr-defined]
+    if peer.device_name not in ("", ours):
+        peer.end()
+        raise RuntimeError(f"it chose another device: {peer.device_name}")
+    return peer

@@ -7,6 +7,15 @@ where this directory is a package by itself. Hence the relative imports.
 
 from .jobs import Job, build
 from .models import random_batch
-from .training import Compile, Training, train
+from .training import INSTANCES, Compile, Training, compiler, train
 
-__all__ = ["Compile", "Job", "Training", "build", "random_batch", "train"]
+__all__ = [
+    "INSTANCES",
+    "Compile",
+    "Job",
+    "Training",
+    "build",
+    "compiler",
+    "random_batch",
+    "train",
+]

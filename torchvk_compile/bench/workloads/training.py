@@ -17,7 +17,17 @@ from .models import build_model, loss_of
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 
+INSTANCES = 256
+"""Dynamo's limit: every case trains an optimizer of its own, and ``Adam.step`` is compiled anew for each."""
+
 _EVALUATION_BATCH = 500
+
+
+def compiler(backend: str | None) -> Compile:
+    """torch.compile with a backend, for one size at a time; the identity for None, which is eager."""
+    if backend is None:
+        return lambda function: function
+    return lambda function: torch.compile(function, backend=backend, dynamic=False)
 
 
 def fresh(function: Callable[..., Any]) -> Callable[..., Any]:
