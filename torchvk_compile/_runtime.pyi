@@ -15,6 +15,16 @@ class MemoryHeap(TypedDict):
     size: int
     device_local: bool
 
+class CooperativeMatrixShape(TypedDict):
+    """A (m x k) times B (k x n) plus C (m x n), with the dtypes of all three by torch's names."""
+
+    m: int
+    n: int
+    k: int
+    a: str
+    b: str
+    c: str
+
 class ExecutableReport(TypedDict):
     name: str
     subgroup_size: int
@@ -147,6 +157,9 @@ class DeviceProfile:
         """The Vulkan memory model, with device scope."""
     @property
     def cooperative_matrix(self) -> bool: ...
+    @property
+    def cooperative_matrix_shapes(self) -> list[CooperativeMatrixShape]:
+        """What a subgroup multiplies together; empty without cooperative matrices."""
     @property
     def bfloat16(self) -> bool: ...
     @property

@@ -33,6 +33,21 @@ nb::object to_python(const std::vector<MemoryHeap>& heaps) {
     return list;
 }
 
+nb::object to_python(const std::vector<CooperativeMatrixShape>& shapes) {
+    nb::list list;
+    for (const CooperativeMatrixShape& shape : shapes) {
+        nb::dict entry;
+        entry["m"] = shape.m;
+        entry["n"] = shape.n;
+        entry["k"] = shape.k;
+        entry["a"] = shape.a;
+        entry["b"] = shape.b;
+        entry["c"] = shape.c;
+        list.append(entry);
+    }
+    return list;
+}
+
 // Calls visit(name, member) for every attribute.
 template <typename Visitor>
 void visit_fields(Visitor&& visit) {
@@ -78,6 +93,7 @@ void visit_fields(Visitor&& visit) {
     visit("float_atomic_add_shared", &P::float_atomic_add_shared);
     visit("memory_model", &P::memory_model);
     visit("cooperative_matrix", &P::cooperative_matrix);
+    visit("cooperative_matrix_shapes", &P::cooperative_matrix_shapes);
     visit("bfloat16", &P::bfloat16);
     visit("nan_preserve", &P::nan_preserve);
     visit("denorm_preserve", &P::denorm_preserve);

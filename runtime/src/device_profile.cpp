@@ -4,6 +4,7 @@
 #include <span>
 #include <thread>
 
+#include "error.hpp"
 #include "features.hpp"
 
 namespace torchvk {
@@ -152,6 +153,26 @@ void read_float_controls(DeviceProfile& profile, const VkPhysicalDeviceVulkan12P
     }
 }
 
+// Shapes at subgroup scope, without saturation, whose result is of C's type.
+std::vector<CooperativeMatrixShape> cooperative_matrix_shapes(VkPhysicalDevice physical_device) {
+    const auto get = reinterpret_cast<newer::GetCooperativeMatrixProperties>(vkGetInstanceProcAddr(
+        volkGetLoadedInstance(), "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"));
+    if (get == nullptr) return {};
+    uint32_t count = 0;
+    VK_CALL(get(physical_device, &count, nullptr));
+    std::vector<newer::CooperativeMatrixProperties> offered(count);
+    VK_CALL(get(physical_device, &count, offered.data()));
+    std::vector<CooperativeMatrixShape> shapes;
+    for (const newer::CooperativeMatrixProperties& shape : offered) {
+        if (shape.scope != newer::subgroup_scope || shape.saturates || shape.result != shape.c) {
+            continue;
+        }
+        shapes.push_back({shape.m, shape.n, shape.k, newer::component_name(shape.a),
+                          newer::component_name(shape.b), newer::component_name(shape.c)});
+    }
+    return shapes;
+}
+
 void read_features(DeviceProfile& profile, const FeatureSet& features,
                    const Properties& properties) {
     const VkPhysicalDeviceSubgroupSizeControlProperties& sizes = properties.subgroup_size_control;
@@ -217,6 +238,9 @@ DeviceProfile read_profile(VkPhysicalDevice physical_device) {
     profile.null_hardware = profile.name.find("Null hardware") != std::string::npos;
     read_limits(profile, properties);
     read_features(profile, features, properties);
+    if (profile.cooperative_matrix) {
+        profile.cooperative_matrix_shapes = cooperative_matrix_shapes(physical_device);
+    }
 
     VkPhysicalDeviceMemoryProperties memory;
     vkGetPhysicalDeviceMemoryProperties(physical_device, &memory);

@@ -18,6 +18,17 @@ struct MemoryHeap {
     bool device_local = false;
 };
 
+// Matrices that a subgroup multiplies together: A (m x k) times B (k x n) plus C, both m x n. Types
+// are named like torch's dtypes; the result's is C's.
+struct CooperativeMatrixShape {
+    uint32_t m = 0;
+    uint32_t n = 0;
+    uint32_t k = 0;
+    std::string a;
+    std::string b;
+    std::string c;
+};
+
 // Sizes in bytes, times in nanoseconds. Features are those a kernel may use on this device.
 struct DeviceProfile {
     int index = 0;  // position in physical_devices()
@@ -65,6 +76,7 @@ struct DeviceProfile {
     bool float_atomic_add_shared = false;  // float32 in shared memory
     bool memory_model = false;             // with device scope
     bool cooperative_matrix = false;
+    std::vector<CooperativeMatrixShape> cooperative_matrix_shapes;
     bool bfloat16 = false;
     // Float widths whose signed zeros, infinities and NaNs survive the driver's compiler.
     std::vector<uint32_t> nan_preserve;

@@ -8,6 +8,10 @@ import pytest
 
 from torchvk_compile import _runtime, errors
 
+KNOWN_COMPONENTS = (
+    *("float16", "bfloat16", "float32", "float64"),
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+)
 ORDER = ["discrete", "integrated", "virtual", "other", "cpu"]
 
 
@@ -31,6 +35,14 @@ def test_profile_of_a_usable_device_is_complete(device: Any) -> None:
     assert profile.max_allocation_bytes >= 2**30
     assert profile.heaps and any(heap["device_local"] for heap in profile.heaps)
     assert len(bytes.fromhex(profile.device_uuid)) == 16
+
+
+def test_cooperative_matrices_come_with_their_shapes(device: Any) -> None:
+    shapes = device.profile.cooperative_matrix_shapes
+    assert bool(shapes) == device.profile.cooperative_matrix
+    for shape in shapes:
+        assert min(shape["m"], shape["n"], shape["k"]) > 0
+        assert {shape["a"], shape["b"], shape["c"]} <= {*KNOWN_COMPONENTS}
 
 
 def test_to_dict_holds_every_attribute(device: Any) -> None:

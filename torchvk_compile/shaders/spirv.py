@@ -21,6 +21,7 @@ _OP_ENTRY_POINT = 15
 _OP_EXECUTION_MODE = 16
 _OP_CAPABILITY = 17
 _OP_TYPE_FLOAT = 22
+_IEEE_TYPE_FLOAT_WORDS = 3
 _OP_FUNCTION = 54
 _DENORM_PRESERVE = 4459
 _SIGNED_ZERO_INF_NAN_PRESERVE = 4461
@@ -68,7 +69,12 @@ def with_float_controls(binary: bytes, controls: FloatControls) -> bytes:
     """The module with `controls` asked for in every kernel, for the float widths it uses."""
     words = _words(binary)
     instructions = list(_instructions(words))
-    used = {words[at + 2] for at, _, opcode in instructions if opcode == _OP_TYPE_FLOAT}
+    # The modes are about IEEE's formats; other types of a width name theirs in one more operand.
+    used = {
+        words[at + 2]
+        for at, length, opcode in instructions
+        if opcode == _OP_TYPE_FLOAT and length == _IEEE_TYPE_FLOAT_WORDS
+    }
     wanted = [(mode, width) for mode, width in controls.modes() if width in used]
     entries = [words[at + 2] for at, _, opcode in instructions if opcode == _OP_ENTRY_POINT]
     last_entry = max((at for at, _, opcode in instructions if opcode == _OP_ENTRY_POINT), default=0)
