@@ -11,17 +11,19 @@ from typing import Any
 import torch
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
+from torchvk_compile.lowering.accumulations import keep_accumulations
 from torchvk_compile.lowering.complex_graph import apply_rules
 from torchvk_compile.lowering.graph_check import source_digest
 from torchvk_compile.lowering.known_lengths import index_by_places
 
 
 class JointRules(CustomGraphPass):
-    """Complex numbers by real ones, selections of known length without a look at the data."""
+    """Complex numbers by real ones, selections of known length without a look at the data, sums in float32."""
 
     def __call__(self, graph: torch.fx.Graph) -> None:
         index_by_places(graph)
         apply_rules(graph)
+        keep_accumulations(graph)
 
     def uuid(self) -> Any:
         return source_digest()

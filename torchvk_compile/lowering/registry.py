@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 def register_lowerings() -> None:
     """Add TorchVK's lowerings to Inductor's table; called once."""
+    from torchvk_compile.lowering.accumulations import register_accumulations
     from torchvk_compile.lowering.any import register_any
     from torchvk_compile.lowering.arithmetic import register_arithmetic
     from torchvk_compile.lowering.attention import register_attention
@@ -48,6 +49,7 @@ def register_lowerings() -> None:
     from torchvk_compile.lowering.variance import register_variances
 
     register_any()
+    register_accumulations()
     register_arithmetic()
     register_extrema()
     register_jumps()
