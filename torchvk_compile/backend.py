@@ -17,6 +17,7 @@ import torch
 
 from torchvk_compile import config, torch_compat
 from torchvk_compile.cache_repair import with_repair
+from torchvk_compile.compile_lock import one_at_a_time
 from torchvk_compile.errors import TorchVKError, UnsupportedOperatorError
 from torchvk_compile.profiling import spans
 from torchvk_compile.tuning.choice import measured_choices
@@ -174,7 +175,8 @@ def _compile_partition(
     `UnsupportedOperatorError` itself and not Dynamo's wrapping of it.
     """
     try:
-        return _compile_stages(gm, example_inputs, **kwargs)
+        with one_at_a_time():
+            return _compile_stages(gm, example_inputs, **kwargs)
     except Exception as error:
         plain = _plain(error)
         if isinstance(plain, UnsupportedOperatorError):

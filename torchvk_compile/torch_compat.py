@@ -328,6 +328,57 @@ def compile_aten_graph(
     return compile_fx_inner(gm, example_inputs, **kwargs)
 
 
+def dynamo_lock() -> threading.RLock:  # type: ignore[valid-type]
+    """The lock under which Dynamo compiles; torch 2.13 holds it while it compiles backward graphs, too."""
+    from torch._dynamo.convert_frame import compile_lock
+
+    return compile_lock
+
+
+def traced(
+    function: Callable[..., Any],
+    inputs: Sequence[Any],
+    decomposition_table: dict[Any, Callable[..., Any]],
+) -> torch.fx.GraphModule:
+    """The ATen graph of a function, as `make_fx` has it, without a change that other threads could see.
+
+    `make_fx` replaces `torch.nn.Module.__call__` and says that the process is tracing, upon which compiled functions
+    refuse to be called, on whichever thread.
+
+    Args:
+        function: calls operators, no modules.
+        inputs: fake tensors and sizes.
+        decomposition_table: of the operators to be expanded.
+    """
+    tracer = _tracer_class()(decomposition_table, "real", False, False, False, False, True)
+    return tracer.trace(function, *inputs)
+
+
+@functools.cache
+def _tracer_class() -> Any:
+    from torch.fx.experimental.proxy_tensor import _MakefxTracer
+
+    class Tracer(_MakefxTracer):
+        def _construct_modes_with_fx_tracer(self, fx_tracer: Any) -> None:
+            # Its class has to stay: tracers of subgraphs are made by class.
+            fx_tracer.trace = functools.partial(_graph_of, fx_tracer)
+            super()._construct_modes_with_fx_tracer(fx_tracer)
+
+    return Tracer
+
+
+def _graph_of(
+    tracer: torch.fx.Tracer, function: Callable[..., Any], concrete_args: Any
+) -> torch.fx.Graph:
+    """What `Tracer.trace` does for a function, but for its replacements in other modules."""
+    tracer.root = torch.nn.Module()
+    tracer.graph = torch.fx.Graph(tracer_cls=type(tracer))
+    tracer.tensor_attrs = {}
+    flat, proxies = tracer.create_args_for_root(function, False, concrete_args)
+    tracer.create_node("output", "output", (tracer.create_arg(flat(*proxies)),), {})
+    return tracer.graph
+
+
 class DynamoWatch:
     """Has `begun` and `ended` called around everything Dynamo compiles, from `start` to `stop`."""
 

@@ -19,7 +19,6 @@ import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import LocalSource
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
     ShapeEnv,
@@ -147,9 +146,9 @@ def trace(
 
     inputs = [*fakes, *numbers]
     with torch.no_grad(), mode, enable_python_dispatcher():
-        module = make_fx(
-            torch.func.functionalize(function), decomposition_table=torch_compat.decompositions()
-        )(*inputs)
+        module = torch_compat.traced(
+            torch.func.functionalize(function), inputs, torch_compat.decompositions()
+        )
     _own_outputs(module)
     for node in module.graph.nodes:
         node.meta["original_aten"] = (

@@ -11,22 +11,21 @@ or whose step size changes, compiles twice and then no more.
 
 from __future__ import annotations
 
-import threading
+import functools
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from torchvk_compile import torch_compat
+from torchvk_compile.compile_lock import Deputy
 from torchvk_compile.device import cpu_fallback, eager, physical
 from torchvk_compile.device.operators import OperatorInfo
 from torchvk_compile.errors import UnsupportedOperatorError
 from torchvk_compile.log import logger
 
-_WORKER = "torchvk-eager-compiler"
 _CANNOT_TRACE = "INTERNAL ASSERT FAILED"  # torch's way to say that an op has no functional form
 
 
@@ -75,8 +74,13 @@ class _Family:
 
 
 _families: dict[tuple[Any, ...], _Family] = {}
-_worker: ThreadPoolExecutor | None = None
-_worker_lock = threading.Lock()
+_compiler = Deputy(
+    "torchvk-eager-compiler",
+    # A lowering may differentiate. It must do so in its own thread: autograd's thread for the device may be waiting
+    # for this very compilation.
+    functools.partial(torch.autograd.set_multithreading_enabled, False),
+)
+"""No autocast, inference mode, default device or compilation in progress of the calling thread leaks into a trace."""
 
 
 def compile_call(
@@ -99,28 +103,12 @@ def compile_call(
         eager.refuse_self_overlap(tensor)
     # In a forked process the compiler's thread does not exist, and would be waited for in vain.
     physical.refuse_in_forked_process()
-    # The compiler gets a thread of its own: no autocast, inference mode, default device or
-    # compilation in progress of the calling thread leaks into the trace.
-    if threading.current_thread().name.startswith(_WORKER):
-        return _compile(op, info, args, kwargs, found, key)
-    return _compiler().submit(_compile, op, info, args, kwargs, found, key).result()
+    return _compiler.run(_compile, op, info, args, kwargs, found, key)
 
 
 def clear() -> None:
     """Forget all families."""
     _families.clear()
-
-
-def _compiler() -> ThreadPoolExecutor:
-    global _worker
-    with _worker_lock:
-        if _worker is None:
-            # A lowering may differentiate. It must do so in its own thread: autograd's thread for the
-            # device may be waiting for this very compilation.
-            _worker = ThreadPoolExecutor(
-                1, _WORKER, initializer=torch.autograd.set_multithreading_enabled, initargs=(False,)
-            )
-        return _worker
 
 
 def _compile(

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from torchvk_compile import torch_compat
@@ -128,7 +127,7 @@ def _moved(
         return join(moved) if value.dtype.is_complex else moved[0]
 
     with torch.no_grad(), value.fake_mode:  # type: ignore[attr-defined]
-        traced = make_fx(move, decomposition_table=_table())(value)
+        traced = torch_compat.traced(move, (value,), _table())
     return _inline(graph, traced.graph, user, [number])
 
 
@@ -161,7 +160,7 @@ def _expand(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
 
     mode = torch_compat.fake_mode_of([*inputs, node.meta["val"]])
     with torch.no_grad(), mode, enable_python_dispatcher():
-        traced = make_fx(call, decomposition_table=_table())(*inputs)
+        traced = torch_compat.traced(call, inputs, _table())
     results = _inline(graph, traced.graph, node, sources)
     if isinstance(results, torch.fx.Node):
         node.replace_all_uses_with(results)

@@ -16,7 +16,6 @@ import torch
 from torch._inductor import ir
 from torch._inductor.lowering import lowerings
 from torch._inductor.virtualized import V
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from torchvk_compile import torch_compat
@@ -74,10 +73,9 @@ def lower_decomposed(function: Callable[..., Any], *args: Any, **kwargs: Any) ->
 
     with V.graph.fake_mode:
         values = [_size(v) if _varies(v) else ir.ir_node_to_tensor(v) for v in given]
-        traced = make_fx(
-            torch.func.functionalize(of_values), decomposition_table=torch_compat.decompositions()
+        graph = torch_compat.traced(
+            torch.func.functionalize(of_values), values, torch_compat.decompositions()
         )
-        graph = traced(*values)
     prefix = f"decomposed{next(_names)}"
     for node in graph.graph.nodes:
         # Inductor knows the nodes of the whole graph by name.

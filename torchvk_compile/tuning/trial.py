@@ -9,7 +9,6 @@ and the thread that asks is in the middle of compiling. One thread also means th
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import contextvars
 import dataclasses
@@ -23,6 +22,7 @@ from typing import Any
 import torch
 
 from torchvk_compile import torch_compat
+from torchvk_compile.compile_lock import Deputy
 from torchvk_compile.errors import DeviceLostError
 from torchvk_compile.log import logger
 from torchvk_compile.profiling.recording import Recorder, Recording
@@ -47,8 +47,7 @@ _OUT_OF_REACH = 1.5
 """A candidate that takes this much longer than the fastest when it warms up is not measured further."""
 
 _candidate: contextvars.ContextVar[Any] = contextvars.ContextVar("candidate", default=None)
-_worker: concurrent.futures.ThreadPoolExecutor | None = None
-_worker_lock = threading.Lock()
+_deputy = Deputy("torchvk-tuning")
 
 
 def candidate() -> Any:
@@ -92,11 +91,7 @@ def measure(problem: Problem, candidates: Sequence[Any]) -> dict[Any, Times]:
     Raises:
         DeviceLostError: nothing runs on the device any more.
     """
-    global _worker
-    with _worker_lock:
-        if _worker is None:
-            _worker = concurrent.futures.ThreadPoolExecutor(1, "torchvk-tuning")
-    return _worker.submit(_measure, problem, tuple(candidates)).result()
+    return _deputy.run(_measure, problem, tuple(candidates))
 
 
 def _measure(problem: Problem, candidates: tuple[Any, ...]) -> dict[Any, Times]:
