@@ -34,6 +34,7 @@ def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int,
         (["E7"], "no experiment 'E7'; there is E1 (Vector addition)"),
         (["report"], "report takes one directory"),
         (["report", "nowhere"], "cannot read nowhere"),
+        (["predict", "nowhere"], "cannot read nowhere"),
         (["--plan", "nowhere.toml"], "cannot read the plan nowhere.toml"),
         (["E3", "--data", "nowhere"], "--data nowhere: there is no such directory"),
         (["E1", "--device", "vk:99"], "--device vk:99: not a Vulkan device of this machine"),
@@ -45,6 +46,7 @@ def test_wrong_usage_is_one_line_and_2(
     status, line = complaint(capsys, *arguments)
     assert status == 2
     assert line.startswith(f"torchvk bench: {says}")
+    assert not Path("nowhere").exists()
 
 
 def test_no_device_says_what_to_install(

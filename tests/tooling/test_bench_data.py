@@ -82,6 +82,10 @@ def test_damaged_binary_batches_are_refused(tmp_path: Path, content: bytes, comp
         pickle.dumps({b"data": np.zeros((2, 5), np.uint8), b"labels": [0, 1]}),
         pickle.dumps({b"data": np.zeros((2, 3072), np.uint8)}),
         pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"labels": [0, 1, 2]}),
+        pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"labels": ["a", "b"]}),
+        pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"labels": [0, 1.5]}),
+        pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"labels": [[0], [1]]}),
+        pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"labels": [[0], [1, 2]]}),
     ],
 )
 def test_damaged_pickled_batches_are_refused(tmp_path: Path, content: bytes) -> None:
@@ -108,6 +112,18 @@ def test_an_incomplete_cifar10_names_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "data_batch_4.bin").unlink()
     with pytest.raises(UsageError, match=r"missing data_batch_4\[.bin\]"):
         data.load_cifar10(tmp_path, 0)
+
+
+@pytest.mark.parametrize(("train", "test", "few"), [(63, 5, True), (64, 0, True), (64, 1, False)])
+def test_too_few_images_are_refused(train: int, test: int, few: bool) -> None:
+    images = data.synthetic(300).first(train, test)
+    if few:
+        with pytest.raises(
+            UsageError, match=f"{train} training and {test} test images are too few"
+        ):
+            data.check_enough(images, 64)
+    else:
+        data.check_enough(images, 64)
 
 
 def test_mnist_is_read_gzipped_or_not(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from torchvk_compile.bench.records import RESULTS_FILE, ResultFile, read_records
+from torchvk_compile.bench.results import latest
 from torchvk_compile.errors import CorruptDataError, UsageError
 
 
@@ -62,6 +63,8 @@ def test_beginning_anew_keeps_old_results_aside(tmp_path: Path) -> None:
         ("nothing of the kind", "line 2: not JSON"),
         ('{"kind": "result"}', "line 2: not a result"),
         ("[1]", "line 2: not a result"),
+        ('{"schema": 1, "kind": "result", "experiment": "E1"}', "line 2: result without case"),
+        ('{"schema": 1, "kind": "environment"}', "line 2: environment without id"),
     ],
 )
 def test_a_damaged_file_is_refused_by_line(tmp_path: Path, line: str, complaint: str) -> None:
@@ -70,6 +73,11 @@ def test_a_damaged_file_is_refused_by_line(tmp_path: Path, line: str, complaint:
     path.write_text(path.read_text() + line + "\n")
     with pytest.raises(CorruptDataError, match=complaint):
         ResultFile(tmp_path)
+
+
+def test_results_without_their_environment_are_refused() -> None:
+    with pytest.raises(CorruptDataError, match="not described: e"):
+        latest([_result(10)])
 
 
 def test_an_unwritable_directory_is_refused(tmp_path: Path) -> None:

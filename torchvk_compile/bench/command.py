@@ -98,11 +98,9 @@ def report(directory: Path, plan_path: Path | None, *, other_plan: bool) -> None
         UsageError: when there are no results, or results of another plan and `other_plan` is false.
     """
     plan = load_plan(plan_path)
-    records = read_records(directory / RESULTS_FILE)
-    results = [record for record in records if record["kind"] == "result"]
-    if not results:
-        raise UsageError(f"{directory / RESULTS_FILE} holds no results yet")
-    foreign = sorted({record["plan"] for record in results} - {plan.sha256})
+    records = _results_in(directory)
+    used = {record["plan"] for record in records if record["kind"] == "result"}
+    foreign = sorted(used - {plan.sha256})
     if foreign and not other_plan:
         raise UsageError(
             f"{len(foreign)} other plan(s) were used for results in {directory}: {foreign[0][:12]}…, not "
@@ -112,16 +110,23 @@ def report(directory: Path, plan_path: Path | None, *, other_plan: bool) -> None
     _report(directory, plan, records, Console(stderr=True))
 
 
+def _results_in(directory: Path) -> list[dict[str, Any]]:
+    """All records of a directory. Raises UsageError unless there is a result among them."""
+    records = read_records(directory / RESULTS_FILE)
+    if not any(record["kind"] == "result" for record in records):
+        raise UsageError(f"{directory / RESULTS_FILE} holds no results yet")
+    return records
+
+
 def predict(directory: Path, plan_path: Path | None) -> None:
     """Add a prediction for the RX 5600 XT to results that are there, in their mode, and write the report again.
 
     Raises UsageError when there are no results, or without Mesa's RADV driver.
     """
     plan = load_plan(plan_path)
+    _results_in(directory)
     results = ResultFile(directory)
     try:
-        if not any(record["kind"] == "result" for record in results.records):
-            raise UsageError(f"{results.path} holds no results yet")
         console = Console(stderr=True)
         with console.status("Compiling every experiment for Navi 10"):
             results.append(forecast(plan, latest(results.records).mode))
@@ -163,11 +168,11 @@ def _images(
     if "E4" in keys:
         count = plan.experiments["E4"].settings[mode]["synthetic_images"]
         found["E4"] = data.load_cifar10(directory, count)
-    return {
-        key: images.first(settings.get("train_images"), settings.get("test_images"))
-        for key, images in found.items()
-        for settings in [plan.experiments[key].settings[mode]]
-    }
+    for key in found:
+        settings = plan.experiments[key].settings[mode]
+        found[key] = found[key].first(settings.get("train_images"), settings.get("test_images"))
+        data.check_enough(found[key], settings["batch"])
+    return found
 
 
 def _directory(output: Path, device: torch.device) -> Path:

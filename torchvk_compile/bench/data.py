@@ -111,6 +111,15 @@ def check_directory(directory: Path) -> None:
         )
 
 
+def check_enough(images: Images, batch: int) -> None:
+    """Raise UsageError unless there is a batch to train on and an image to test with."""
+    train, test = len(images.train_labels), len(images.test_labels)
+    if train < batch or test == 0:
+        raise UsageError(
+            f"{images.name}: {train} training and {test} test images are too few; a batch has {batch}"
+        )
+
+
 def synthetic(count: int) -> Images:
     """Images of ten kinds of coloured waves in noise, 3 x 32 x 32; no photographs, and so named.
 
@@ -186,7 +195,19 @@ def _pickled_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
         or not isinstance(labels, Sequence)
     ):
         raise CorruptDataError(f"{path} is not a batch of CIFAR-10: no data of n x {_CIFAR_BYTES}")
-    return pixels, np.asarray(labels)
+    return pixels, _whole_numbers(path, labels)
+
+
+def _whole_numbers(path: Path, labels: Sequence[Any]) -> np.ndarray:
+    try:
+        numbers = np.asarray(labels)
+    except ValueError:  # lists of several lengths
+        numbers = np.empty(0)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        raise CorruptDataError(
+            f"{path} is not a batch of CIFAR-10: its labels are no whole numbers"
+        )
+    return numbers
 
 
 class _PlainUnpickler(pickle.Unpickler):

@@ -18,6 +18,9 @@ from torchvk_compile.errors import CorruptDataError, UsageError
 RESULTS_FILE = "results.jsonl"
 SCHEMA = 1
 
+_IDENTITY = ("experiment", "case", "mode", "plan", "environment")
+_NEEDED = {"environment": ("id", "time"), "result": _IDENTITY, "prediction": ("cases",)}
+
 
 class ResultFile:
     """The results of one device on one day.
@@ -81,9 +84,8 @@ class ResultFile:
 
 def identity_of(record: Mapping[str, Any]) -> dict[str, Any]:
     """What makes two results the same measurement: experiment, case, mode, plan and environment."""
-    names = ("experiment", "case", "mode", "plan", "environment")
     # As JSON has it, so that tuples and lists compare equal.
-    return json.loads(json.dumps({name: record[name] for name in names}))
+    return json.loads(json.dumps({name: record[name] for name in _IDENTITY}))
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
@@ -112,6 +114,9 @@ def _parsed(path: Path, lines: list[str]) -> Iterator[dict[str, Any]]:
             raise CorruptDataError(f"{path}, line {number}: not JSON") from None
         if not isinstance(record, dict) or record.get("schema") != SCHEMA or "kind" not in record:
             raise CorruptDataError(f"{path}, line {number}: not a result of `torchvk bench`")
+        missing = [name for name in _NEEDED.get(record["kind"], ()) if name not in record]
+        if missing:
+            raise CorruptDataError(f"{path}, line {number}: {record['kind']} without {missing[0]}")
         yield record
 
 

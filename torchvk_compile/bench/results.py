@@ -12,6 +12,7 @@ from typing import Any
 from torchvk_compile.bench.plan import Mode
 from torchvk_compile.bench.records import identity_of
 from torchvk_compile.bench.summaries import Ratio, paired_ratio
+from torchvk_compile.errors import CorruptDataError
 
 Way = Mapping[str, Any]
 """What is recorded of one way in one case: seconds, at, calls, check, facts; or failure."""
@@ -63,7 +64,10 @@ class Results:
 
 
 def latest(records: Sequence[Mapping[str, Any]]) -> Results:
-    """The results that belong with the last one. Raises ValueError when there are none."""
+    """The results that belong with the last one.
+
+    Raises ValueError when there are none, CorruptDataError when nothing tells which machine they come from.
+    """
     results = [record for record in records if record["kind"] == "result"]
     if not results:
         raise ValueError("no results")
@@ -74,6 +78,10 @@ def latest(records: Sequence[Mapping[str, Any]]) -> Results:
     environments = [
         r for r in records if r["kind"] == "environment" and r["id"] == last["environment"]
     ]
+    if not environments:
+        raise CorruptDataError(
+            f"results of an environment that is not described: {last['environment']}"
+        )
     return Results(
         mode=last["mode"],
         plan=last["plan"],

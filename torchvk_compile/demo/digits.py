@@ -110,6 +110,8 @@ def _idx_part(directory: Path, part: str) -> tuple[torch.Tensor, torch.Tensor] |
         raise CorruptDataError(
             f"{paths[0]} has {len(pixels)} images, {paths[1].name} {len(labels)} labels"
         )
+    if pixels.size == 0:
+        raise CorruptDataError(f"{paths[0]} has images without a pixel")
     if labels.max() > 9:
         raise CorruptDataError(f"{paths[1]} has the label {labels.max()}; digits end at 9")
     images = torch.from_numpy(pixels.reshape(len(pixels), -1).astype(np.float32) / 255)
