@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import torch
 
 from torchvk_compile import config, torch_compat
-from torchvk_compile.cache_repair import with_repair
+from torchvk_compile.cache_repair import causes, with_repair
 from torchvk_compile.compile_lock import one_at_a_time
 from torchvk_compile.errors import TorchVKError, UnsupportedOperatorError
 from torchvk_compile.profiling import spans
@@ -254,14 +254,7 @@ def _refusing(error: UnsupportedOperatorError) -> Callable[[list[Any]], NoReturn
 
 def _plain(error: BaseException) -> BaseException:
     """The exception of ours inside Inductor's wrapping, or the error itself."""
-    inner: BaseException | None = error
-    seen = set()
-    while inner is not None and id(inner) not in seen:
-        if isinstance(inner, TorchVKError):
-            return inner
-        seen.add(id(inner))
-        inner = getattr(inner, "inner_exception", None) or inner.__cause__ or inner.__context__
-    return error
+    return next((cause for cause in causes(error) if isinstance(cause, TorchVKError)), error)
 
 
 def _graph_values(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> list[Any]:

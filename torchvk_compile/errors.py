@@ -94,6 +94,10 @@ class CorruptCacheError(TorchVKError, RuntimeError):
     """A compiled graph on disk cannot be loaded, and dropping damaged files did not help."""
 
 
+class UnwritableCacheError(TorchVKError, RuntimeError):
+    """Inductor's cache of generated modules cannot be written, and compiled graphs are loaded from there."""
+
+
 class NotGpuOnlyError(TorchVKError, RuntimeError):
     """An audit cannot certify that everything ran on the GPU: something ran on the CPU."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from torchvk_compile import cache_repair, torch_compat
-from torchvk_compile.errors import CorruptCacheError
+from torchvk_compile.errors import CorruptCacheError, UnwritableCacheError
 
 PROGRAM = """
 import torch
@@ -107,6 +108,38 @@ def test_a_cache_that_cannot_be_repaired_is_named(
 
     with pytest.raises(CorruptCacheError, match=f"Delete the directory {tmp_path}"):
         cache_repair.with_repair(compilation)
+
+
+def test_a_cache_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+
+    def compilation() -> None:
+        try:
+            raise OSError(errno.ENOSPC, "full")
+        except OSError as error:
+            raise RuntimeError("while lowering") from error
+
+    with pytest.raises(UnwritableCacheError, match=f"No space left .* Make room in {tmp_path}"):
+        cache_repair.with_repair(compilation)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_is_explained_to_the_user(
+    vk: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inductor writes the module of a graph that it has compiled into a file that takes nothing."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    from torch._inductor import codecache
+
+    def write_atomic(path: str, content: str | bytes, *_: object, **__: object) -> None:
+        with open("/dev/full", "w") as file:
+            file.write(str(content))
+
+    monkeypatch.setattr(codecache, "write_atomic", write_atomic)
+    with pytest.raises(UnwritableCacheError, match="set TORCHINDUCTOR_CACHE_DIR"):
+        torch.arange(7.0, device=vk).view(1, 1, 1, 1, 7).cosh()
 
 
 def test_other_errors_pass() -> None:
