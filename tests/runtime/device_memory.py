@@ -72,6 +72,11 @@ def get(device: Any, source: Any, count: int, dtype: Any = np.float32) -> np.nda
     return array
 
 
+def floats(count: int, seed: int = 0) -> np.ndarray:
+    """Random float32 numbers in [0, 1)."""
+    return np.random.default_rng(seed).random(count).astype(np.float32)
+
+
 # Names a file with the SPIR-V of kernels.slang, for processes that should not import torch.
 KERNELS_VARIABLE = "RUNTIME_TEST_KERNELS"
 

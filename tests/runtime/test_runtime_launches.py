@@ -14,6 +14,7 @@ from device_memory import (
     chain_values,
     dispatch,
     float_bits,
+    floats,
     get,
     plan,
     pointer,
@@ -24,10 +25,6 @@ from device_memory import (
 from torchvk_compile import errors
 
 COUNT = 300
-
-
-def floats(seed: int, count: int = COUNT) -> np.ndarray:
-    return np.random.default_rng(seed).random(count).astype(np.float32)
 
 
 def submissions(device: Any) -> int:
@@ -47,16 +44,16 @@ def run(compiled: Any, *inputs: Any, count: int = COUNT) -> Any:
 
 def test_runs_and_transfers_that_nobody_waits_for_share_a_submission(device: Any, add: Any) -> None:
     before = submissions(device)
-    first, second = put(device, floats(1)), put(device, floats(2))
+    first, second = put(device, floats(COUNT, 1)), put(device, floats(COUNT, 2))
     total = run(add, first, second)
     device.copy(address(first), address(total), 4 * COUNT)
     result = run(add, total, first)
-    assert np.allclose(get(device, result, COUNT), 2 * (floats(1) + floats(2)))
+    assert np.allclose(get(device, result, COUNT), 2 * (floats(COUNT, 1) + floats(COUNT, 2)))
     assert submissions(device) - before == 1
 
 
 def test_counters_submit_what_is_pending(device: Any, add: Any) -> None:
-    inputs = [put(device, floats(seed)) for seed in (1, 2)]
+    inputs = [put(device, floats(COUNT, seed)) for seed in (1, 2)]
     before = device.counters()
     output = run(add, *inputs)
     after = device.counters()
@@ -66,16 +63,16 @@ def test_counters_submit_what_is_pending(device: Any, add: Any) -> None:
 
 
 def test_a_query_submits_what_is_pending(device: Any, add: Any) -> None:
-    inputs = [put(device, floats(seed)) for seed in (1, 2)]
+    inputs = [put(device, floats(COUNT, seed)) for seed in (1, 2)]
     device.synchronize()
     output = run(add, *inputs)
     while not device.query():
         pass
-    assert np.allclose(get(device, output, COUNT), floats(1) + floats(2))
+    assert np.allclose(get(device, output, COUNT), floats(COUNT, 1) + floats(COUNT, 2))
 
 
 def test_work_does_not_wait_for_a_waiter_for_ever(device: Any, add: Any) -> None:
-    inputs = [put(device, floats(seed)) for seed in (1, 2)]
+    inputs = [put(device, floats(COUNT, seed)) for seed in (1, 2)]
     device.synchronize()
     before = submissions(device)
     outputs = [run(add, *inputs) for _ in range(33)]
@@ -87,28 +84,28 @@ def test_work_does_not_wait_for_a_waiter_for_ever(device: Any, add: Any) -> None
 def test_much_work_is_submitted_at_once(device: Any) -> None:
     count = 1 << 20
     compiled = device.build_plan(chain(1))
-    inputs = [put(device, floats(seed, count)) for seed in (1, 2)]
+    inputs = [put(device, floats(count, seed)) for seed in (1, 2)]
     device.synchronize()
     before = submissions(device)
     output = run(compiled, *inputs, count=count)
     run(compiled, *inputs, count=count)
     assert submissions(device) - before == 2
-    assert np.allclose(get(device, output, count), floats(1, count) + floats(2, count))
+    assert np.allclose(get(device, output, count), floats(count, 1) + floats(count, 2))
 
 
 def test_a_recorded_plan_follows_what_is_pending(device: Any, add: Any) -> None:
     recorded = device.build_plan(chain(20))
-    first, second = put(device, floats(1)), put(device, floats(2))
+    first, second = put(device, floats(COUNT, 1)), put(device, floats(COUNT, 2))
     before = submissions(device)
     total = run(add, first, second)
     result = run(recorded, total, second)
     assert submissions(device) - before == 1
-    expected = chain_result(floats(1) + floats(2), floats(2), 20)
+    expected = chain_result(floats(COUNT, 1) + floats(COUNT, 2), floats(COUNT, 2), 20)
     assert np.allclose(get(device, result, COUNT), expected)
 
 
 def test_a_freed_block_serves_the_next_run_of_the_same_submission(device: Any, add: Any) -> None:
-    first, second = put(device, floats(1)), put(device, floats(2))
+    first, second = put(device, floats(COUNT, 1)), put(device, floats(COUNT, 2))
     current = run(add, first, second)
     places = set()
     for _ in range(20):
@@ -117,38 +114,40 @@ def test_a_freed_block_serves_the_next_run_of_the_same_submission(device: Any, a
         del current
         current = following
     assert len(places) == 2  # the two blocks take turns
-    assert np.allclose(get(device, current, COUNT), floats(1) + 21 * floats(2), rtol=1e-4)
+    assert np.allclose(
+        get(device, current, COUNT), floats(COUNT, 1) + 21 * floats(COUNT, 2), rtol=1e-4
+    )
 
 
 def test_a_block_written_by_a_transfer_after_a_run_read_it(device: Any, add: Any) -> None:
-    first, second = put(device, floats(1)), put(device, floats(2))
+    first, second = put(device, floats(COUNT, 1)), put(device, floats(COUNT, 2))
     total = run(add, first, second)
     device.fill(address(first), 4 * COUNT, np.float32(7).tobytes())
-    replacement = floats(3)
+    replacement = floats(COUNT, 3)
     device.upload(address(second), replacement.ctypes.data, replacement.nbytes)
     later = run(add, first, second)
-    assert np.allclose(get(device, total, COUNT), floats(1) + floats(2))
-    assert np.allclose(get(device, later, COUNT), 7 + floats(3))
+    assert np.allclose(get(device, total, COUNT), floats(COUNT, 1) + floats(COUNT, 2))
+    assert np.allclose(get(device, later, COUNT), 7 + floats(COUNT, 3))
 
 
 def test_more_runs_than_there_are_slots_for_arguments(device: Any) -> None:
     steps = device.build_plan(chain(3))
-    first, second = put(device, floats(1)), put(device, floats(2))
+    first, second = put(device, floats(COUNT, 1)), put(device, floats(COUNT, 2))
     outputs = [run(steps, first, second) for _ in range(700)]
-    expected = chain_result(floats(1), floats(2), 3)
+    expected = chain_result(floats(COUNT, 1), floats(COUNT, 2), 3)
     for output in outputs[::50] + outputs[-1:]:
         assert np.allclose(get(device, output, COUNT), expected)
 
 
 def test_the_longest_plan_that_is_launched_and_the_shortest_that_is_not(device: Any) -> None:
-    first, second = put(device, floats(1)), put(device, floats(2))
+    first, second = put(device, floats(COUNT, 1)), put(device, floats(COUNT, 2))
     recordings = []
     for length in (8, 9):
         compiled = device.build_plan(chain(length))
         before = device.counters()["recordings"]
         output = run(compiled, first, second)
         recordings.append(device.counters()["recordings"] - before)
-        expected = chain_result(floats(1), floats(2), length)
+        expected = chain_result(floats(COUNT, 1), floats(COUNT, 2), length)
         assert np.allclose(get(device, output, COUNT), expected), f"{length} kernels"
     assert recordings == [0, 1]
 
@@ -166,21 +165,23 @@ def test_a_plan_whose_arguments_do_not_fit_a_slot_is_recorded(device: Any) -> No
         kernel["argument_bytes"] = 272
     compiled = device.build_plan(spec)
     before = device.counters()["recordings"]
-    source = put(device, floats(1))
+    source = put(device, floats(COUNT, 1))
     (result,) = compiled.run([address(source)], [])
-    assert np.allclose(get(device, result, COUNT), 2 * floats(1) + 1)
+    assert np.allclose(get(device, result, COUNT), 2 * floats(COUNT, 1) + 1)
     assert device.counters()["recordings"] - before == 1
 
 
 def test_a_plan_may_be_dropped_before_it_is_submitted(device: Any) -> None:
-    first, second = put(device, floats(1)), put(device, floats(2))
+    first, second = put(device, floats(COUNT, 1)), put(device, floats(COUNT, 2))
     outputs = []
     for _ in range(40):
         compiled = device.build_plan(chain(2))
         outputs.append(run(compiled, first, second))
         del compiled
     for output in outputs:
-        assert np.allclose(get(device, output, COUNT), chain_result(floats(1), floats(2), 2))
+        assert np.allclose(
+            get(device, output, COUNT), chain_result(floats(COUNT, 1), floats(COUNT, 2), 2)
+        )
 
 
 def test_a_failed_assertion_among_other_runs(device: Any, add: Any) -> None:
@@ -193,26 +194,26 @@ def test_a_failed_assertion_among_other_runs(device: Any, add: Any) -> None:
         word(24, 10, "i32"),
     ]
     check = device.build_plan(plan("check", [dispatch("check", 1, arguments)], input_count=1))
-    first, second = put(device, floats(1)), put(device, floats(2))
+    first, second = put(device, floats(COUNT, 1)), put(device, floats(COUNT, 2))
     bad = put(device, np.array([1, 2, 30, 4], np.int32))
     run(add, first, second)
     check.run([address(bad)], [])
     output = run(add, first, second)
     with pytest.raises(errors.DeviceAssertError, match="index 30 among other runs"):
         device.synchronize()
-    assert np.allclose(get(device, output, COUNT), floats(1) + floats(2))
+    assert np.allclose(get(device, output, COUNT), floats(COUNT, 1) + floats(COUNT, 2))
 
 
 def test_a_refused_run_leaves_what_is_pending_alone(device: Any) -> None:
     compiled = device.build_plan(chain(1))
-    first, second = put(device, floats(1)), put(device, floats(2))
+    first, second = put(device, floats(COUNT, 1)), put(device, floats(COUNT, 2))
     output = run(compiled, first, second)
     values = chain_values(COUNT)
     values[2] = 1 << 40  # workgroups
     with pytest.raises(ValueError, match="workgroups on axis 0"):
         compiled.run([address(first), address(second)], values)
     later = run(compiled, output, second)
-    assert np.allclose(get(device, later, COUNT), floats(1) + 2 * floats(2))
+    assert np.allclose(get(device, later, COUNT), floats(COUNT, 1) + 2 * floats(COUNT, 2))
 
 
 def test_threads_launch_side_by_side(device: Any) -> None:
@@ -220,9 +221,9 @@ def test_threads_launch_side_by_side(device: Any) -> None:
     failures: list[str] = []
 
     def work(seed: int) -> None:
-        first, second = put(device, floats(seed)), put(device, floats(seed + 50))
+        first, second = put(device, floats(COUNT, seed)), put(device, floats(COUNT, seed + 50))
         outputs = [run(shared, first, second) for _ in range(150)]
-        expected = chain_result(floats(seed), floats(seed + 50), 2)
+        expected = chain_result(floats(COUNT, seed), floats(COUNT, seed + 50), 2)
         failures.extend(
             f"thread {seed}"
             for o in outputs[::10]
@@ -238,7 +239,7 @@ def test_threads_launch_side_by_side(device: Any) -> None:
 
 
 def test_profiled_runs_are_timed_one_by_one(device: Any, add: Any) -> None:
-    first, second = put(device, floats(1)), put(device, floats(2))
+    first, second = put(device, floats(COUNT, 1)), put(device, floats(COUNT, 2))
     before = run(add, first, second)
     device.take_timings()
     device.set_profiling(True)
@@ -250,17 +251,17 @@ def test_profiled_runs_are_timed_one_by_one(device: Any, add: Any) -> None:
     outputs += [before, run(add, first, second)]
     assert device.take_timings() == []
     for output in outputs:
-        assert np.allclose(get(device, output, COUNT), floats(1) + floats(2))
+        assert np.allclose(get(device, output, COUNT), floats(COUNT, 1) + floats(COUNT, 2))
 
 
 def test_pending_work_is_done_before_memory_goes_back_to_the_driver(device: Any, add: Any) -> None:
-    first, second = put(device, floats(1)), put(device, floats(2))
+    first, second = put(device, floats(COUNT, 1)), put(device, floats(COUNT, 2))
     large = device.empty((1 << 25,), (1,), 1, 8, 1 << 25)
     device.fill(address(large), 1 << 20, b"\1")
     del large
     output = run(add, first, second)
     device.empty_cache()
-    assert np.allclose(get(device, output, COUNT), floats(1) + floats(2))
+    assert np.allclose(get(device, output, COUNT), floats(COUNT, 1) + floats(COUNT, 2))
 
 
 def test_a_process_may_end_with_work_pending(run_script: Any) -> None:

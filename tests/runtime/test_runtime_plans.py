@@ -18,6 +18,7 @@ from device_memory import (
     chain_values,
     dispatch,
     float_bits,
+    floats,
     get,
     plan,
     pointer,
@@ -28,10 +29,6 @@ from device_memory import (
 from torchvk_compile import errors
 
 MIB = 1 << 20
-
-
-def random_floats(count: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).random(count).astype(np.float32)
 
 
 @pytest.fixture
@@ -47,7 +44,7 @@ def profiling(device: Any) -> Iterator[None]:
 def test_a_chain_of_kernels(device: Any, length: int) -> None:
     compiled = device.build_plan(chain(length))
     assert (compiled.dispatch_count, compiled.barrier_count) == (length, length - 1)
-    first, second = random_floats(1000, 1), random_floats(1000, 2)
+    first, second = floats(1000, 1), floats(1000, 2)
     inputs = [put(device, first), put(device, second)]
     outputs = compiled.run([address(c) for c in inputs], chain_values(1000))
     assert np.allclose(get(device, outputs[0], 1000), chain_result(first, second, length))
@@ -60,7 +57,7 @@ def test_kernels_of_a_module_do_not_share_limits(device: Any) -> None:
         dispatch("reverseScaled", 1, arguments, barrier=True),
     ]
     compiled = device.build_plan(plan("reverse", steps, input_count=2))
-    source = random_floats(6144)
+    source = floats(6144)
     inputs = [put(device, source), put(device, np.zeros(6144, np.float32))]
     compiled.run([address(c) for c in inputs], [])
     expected = source[::-1].reshape(-1, 2)[:, ::-1].reshape(-1)
@@ -69,7 +66,7 @@ def test_kernels_of_a_module_do_not_share_limits(device: Any) -> None:
 
 def test_a_run_is_one_submission(device: Any) -> None:
     compiled = device.build_plan(chain(5))
-    inputs = [put(device, random_floats(100, seed)) for seed in (1, 2)]
+    inputs = [put(device, floats(100, seed)) for seed in (1, 2)]
     before = device.counters()
     compiled.run([address(c) for c in inputs], chain_values(100))
     after = device.counters()
@@ -84,7 +81,7 @@ def test_replay_needs_no_new_recording(device: Any) -> None:
     outputs = []
     before = device.counters()["recordings"]
     for seed in range(30):
-        first, second = random_floats(500, seed), random_floats(500, seed + 100)
+        first, second = floats(500, seed), floats(500, seed + 100)
         inputs = [put(device, first), put(device, second)]
         outputs += compiled.run([address(c) for c in inputs], chain_values(500))
         expected.append(chain_result(first, second, 30))
@@ -96,7 +93,7 @@ def test_replay_needs_no_new_recording(device: Any) -> None:
 
 def test_more_runs_in_flight_than_recordings(device: Any) -> None:
     compiled = device.build_plan(chain(20))
-    first, second = random_floats(20_000, 1), random_floats(20_000, 2)
+    first, second = floats(20_000, 1), floats(20_000, 2)
     inputs = [put(device, first), put(device, second)]
     outputs = []
     for _ in range(50):
@@ -109,7 +106,7 @@ def test_more_runs_in_flight_than_recordings(device: Any) -> None:
 def test_dynamic_sizes(device: Any) -> None:
     compiled = device.build_plan(chain(4))
     for count in (1, 64, 65, 5000, 3, 64, 100_000, 777, 778, 779, 780, 781, 782, 783, 784, 1):
-        first, second = random_floats(count, count), random_floats(count, count + 1)
+        first, second = floats(count, count), floats(count, count + 1)
         inputs = [put(device, first), put(device, second)]
         outputs = compiled.run([address(c) for c in inputs], chain_values(count))
         actual = get(device, outputs[0], count)
@@ -118,7 +115,7 @@ def test_dynamic_sizes(device: Any) -> None:
 
 def test_outputs_feed_the_next_run(device: Any) -> None:
     compiled = device.build_plan(chain(1))
-    start = random_floats(1000)
+    start = floats(1000)
     ones = put(device, np.ones(1000, np.float32))
     current = put(device, start)
     for _ in range(100):
@@ -152,7 +149,7 @@ def test_a_dispatch_without_groups_passes_its_barrier_on(device: Any) -> None:
             outputs=[output],
         )
     )
-    data = random_floats(640)
+    data = floats(640)
     source = put(device, data)
     before = device.counters()
     (result,) = compiled.run([address(source)], [0])
@@ -237,7 +234,7 @@ def test_threads_run_plans_concurrently(device: Any) -> None:
         own = device.build_plan(chain(2))
         for repeat in range(40):
             count = 100 + seed * 37 + repeat % 3
-            first, second = random_floats(count, seed), random_floats(count, repeat)
+            first, second = floats(count, seed), floats(count, repeat)
             inputs = [put(device, first), put(device, second)]
             addresses = [address(c) for c in inputs]
             for compiled, length in ((shared, 7), (own, 2)):
@@ -256,7 +253,7 @@ def test_threads_run_plans_concurrently(device: Any) -> None:
 
 
 def test_a_plan_may_be_dropped_while_it_runs(device: Any) -> None:
-    first, second = random_floats(200_000, 1), random_floats(200_000, 2)
+    first, second = floats(200_000, 1), floats(200_000, 2)
     inputs = [put(device, first), put(device, second)]
     for _ in range(5):
         compiled = device.build_plan(chain(30))
@@ -267,7 +264,7 @@ def test_a_plan_may_be_dropped_while_it_runs(device: Any) -> None:
 
 def test_out_of_memory_submits_nothing(device: Any) -> None:
     compiled = device.build_plan(chain(3))
-    inputs = [put(device, random_floats(100)), put(device, random_floats(100))]
+    inputs = [put(device, floats(100)), put(device, floats(100))]
     addresses = [address(c) for c in inputs]
     device.synchronize()
     before = device.counters()
@@ -278,7 +275,7 @@ def test_out_of_memory_submits_nothing(device: Any) -> None:
     assert device.counters()["plan_runs"] == before["plan_runs"]
     assert device.memory_stats()["allocated_bytes.all.current"] == allocated
     (output,) = compiled.run(addresses, values)
-    assert np.allclose(get(device, output, 100), chain_result(*2 * [random_floats(100)], 3))
+    assert np.allclose(get(device, output, 100), chain_result(*2 * [floats(100)], 3))
 
 
 def check_plan(device: Any, assertion: int) -> Any:
@@ -314,7 +311,7 @@ def test_a_failed_assertion_is_raised_at_the_next_wait(device: Any) -> None:
 
 def test_profiling_times_every_step(device: Any, profiling: None) -> None:
     compiled = device.build_plan(chain(3))
-    inputs = [put(device, random_floats(50_000, seed)) for seed in (1, 2)]
+    inputs = [put(device, floats(50_000, seed)) for seed in (1, 2)]
     for _ in range(20):
         compiled.run([address(c) for c in inputs], chain_values(50_000))
     timings = device.take_timings()
@@ -334,7 +331,7 @@ def test_counts_of_inputs_and_values_are_checked(device: Any) -> None:
 
 def test_too_many_workgroups_are_refused(device: Any) -> None:
     compiled = device.build_plan(chain(2))
-    inputs = [put(device, random_floats(64, seed)) for seed in (1, 2)]
+    inputs = [put(device, floats(64, seed)) for seed in (1, 2)]
     addresses = [address(c) for c in inputs]
     with pytest.raises(ValueError, match=r"step 'add'.*workgroups on axis 0"):
         compiled.run(addresses, [64, 256, 1 << 40, 512])
@@ -379,7 +376,7 @@ def test_an_impossible_subgroup_size_names_the_kernel(device: Any) -> None:
 
 def test_many_plans_share_the_pools(device: Any) -> None:
     plans = [device.build_plan(chain(1)) for _ in range(300)]
-    first, second = random_floats(64, 1), random_floats(64, 2)
+    first, second = floats(64, 1), floats(64, 2)
     inputs = [put(device, first), put(device, second)]
     outputs = [p.run([address(c) for c in inputs], chain_values(64))[0] for p in plans]
     for output in outputs:

@@ -8,6 +8,7 @@ A length is found with a prefix sum on the device, then the elements are moved b
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -64,17 +65,8 @@ def _index(self: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> torch.
     return eager.run(_aten.index.Tensor, (self, indices), {})
 
 
-def _with_index_put(
-    self: torch.Tensor,
-    indices: Sequence[torch.Tensor | None],
-    values: torch.Tensor,
-    accumulate: bool = False,
-) -> torch.Tensor:
-    indices = _on_device(self, indices)
-    return eager.run(_aten.index_put.default, (self, indices, values, accumulate), {})
-
-
 def _index_put(
+    op: torch._ops.OpOverload,
     self: torch.Tensor,
     indices: Sequence[torch.Tensor | None],
     values: torch.Tensor,
@@ -83,7 +75,7 @@ def _index_put(
     indices = _on_device(self, indices)
     if not (values.dim() == 0 and _one_full_mask(self, indices)):
         indices = _without_masks(self, indices)
-    return eager.run(_aten.index_put_.default, (self, indices, values, accumulate), {})
+    return eager.run(op, (self, indices, values, accumulate), {})
 
 
 def _index_put_impl(
@@ -93,7 +85,7 @@ def _index_put_impl(
     accumulate: bool = False,
     unsafe: bool = False,
 ) -> torch.Tensor:
-    return _index_put(self, indices, values, accumulate)
+    return _index_put(_aten.index_put_.default, self, indices, values, accumulate)
 
 
 def _on_device(
@@ -167,8 +159,8 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "nonzero": _nonzero,
     "masked_select": _masked_select,
     "index.Tensor": _index,
-    "index_put": _with_index_put,
-    "index_put_": _index_put,
+    "index_put": functools.partial(_index_put, _aten.index_put.default),
+    "index_put_": functools.partial(_index_put, _aten.index_put_.default),
     "_index_put_impl_": _index_put_impl,
     "repeat_interleave.Tensor": _repeat_interleave,
     "bincount": _bincount,

@@ -50,8 +50,7 @@ def _uniform(
 def _normal(
     self: torch.Tensor, mean: float = 0.0, std: float = 1.0, generator: None = None
 ) -> torch.Tensor:
-    if std < 0:
-        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    decompositions.check_deviation(std)
     if self.is_complex():
         _normal(torch.view_as_real(self), mean, std / math.sqrt(2))  # half of the variance each
         return self
@@ -69,10 +68,7 @@ def _log_normal(
 def _bernoulli(self: torch.Tensor, p: Any = 0.5, generator: None = None) -> torch.Tensor:
     if isinstance(p, torch.Tensor):
         return self.copy_(decompositions.bernoulli_each(self, p))
-    if not 0 <= p <= 1:
-        raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
-    numbers = torch.rand(self.shape, dtype=torch.float32, device=self.device)
-    return self.copy_(numbers < p)
+    return self.copy_(decompositions.bernoulli_of_number(self, p))
 
 
 def _exponential(self: torch.Tensor, lambd: float = 1.0, generator: None = None) -> torch.Tensor:

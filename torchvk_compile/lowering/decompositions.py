@@ -204,8 +204,14 @@ def bernoulli(p: torch.Tensor, *, generator: Any = None) -> torch.Tensor:
 def bernoulli_of_number(x: torch.Tensor, p: float, *, generator: Any = None) -> torch.Tensor:
     """Zeros and ones in the form of `x`, all with one probability."""
     if not 0 <= p <= 1:
-        raise RuntimeError(f"bernoulli expects p to be in [0, 1], but got p={p}")
+        raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
     return (torch.rand_like(x, dtype=torch.float32) < p).to(x.dtype)
+
+
+def check_deviation(std: float) -> None:
+    """Raise RuntimeError for a standard deviation below 0, in torch's words."""
+    if std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
 
 
 def normal_around(
@@ -215,8 +221,8 @@ def normal_around(
     if isinstance(std, torch.Tensor):
         message = "normal expects all elements of std >= 0.0"
         aten._assert_async.msg((std >= 0).all(), message)
-    elif std < 0:
-        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    else:
+        check_deviation(std)
     like = torch.broadcast_tensors(*(t for t in (mean, std) if isinstance(t, torch.Tensor)))[0]
     return torch.randn_like(like, memory_format=torch.contiguous_format) * std + mean
 

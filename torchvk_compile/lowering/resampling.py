@@ -273,12 +273,13 @@ def replication_pad_gradient(
 def along(x: torch.Tensor, matrix: torch.Tensor, dimension: int) -> torch.Tensor:
     """The product of a matrix (output, input) with `x` along one dimension."""
     outer, inner = x.shape[:dimension], x.shape[dimension + 1 :]
+    shape = (*outer, matrix.shape[0], *inner)
     if dimension == x.dim() - 1:
         flat = x.reshape(math.prod(outer), x.shape[-1])
-        return (flat @ matrix.t()).reshape(*outer, matrix.shape[0])
+        return (flat @ matrix.t()).reshape(shape)
     batched = x.reshape(math.prod(outer), x.shape[dimension], math.prod(inner))
     product = torch.bmm(matrix.expand(batched.shape[0], *matrix.shape), batched)
-    return product.reshape(*outer, matrix.shape[0], *inner)
+    return product.reshape(shape)
 
 
 def accumulator(x: torch.Tensor) -> torch.dtype:
