@@ -3,7 +3,7 @@
 In: the sizes of the cases. Out: the methods of `Party`. Forbidden: tensors in messages; results travel in a file.
 
 torch has one accelerator a process. Where TorchVK is loaded it is vk, and the backward pass of CUDA tensors fails an
-assertion of torch's, so CUDA's contestants live here.
+assertion of torch's, so CUDA's contestants live here. So does torchvulkan, in its own environment.
 """
 
 from __future__ import annotations
@@ -21,22 +21,30 @@ import torch
 from figures.case import Case
 
 _ROOT = Path(__file__).parents[1]
+_SETTINGS = {
+    "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",  # TorchVK would take the device type that torchvulkan needs
+    "TORCHVULKAN_STRICT": "1",  # an operator that it leaves to the CPU fails
+}
 
 
 class PartyApart:
-    """Peers of TorchVK (CUDA's where there is an NVIDIA GPU, else the CPU) in a child process.
+    """Peers of TorchVK in a child process.
 
     Args:
         full: whether the cases have the sizes for GPUs; both processes number the same list.
+        who: the function of `sides` that names the contestants.
+        python: the interpreter that has them.
     """
 
-    def __init__(self, full: bool) -> None:
+    def __init__(
+        self, full: bool, who: str = "peers", python: str | os.PathLike[str] = sys.executable
+    ) -> None:
         self._child = subprocess.Popen(
-            [sys.executable, "-c", f"from figures.apart import serve; serve({full})"],
+            [python, "-c", f"from figures.apart import serve; serve({full}, {who!r})"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=_ROOT,
-            env=os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+            env=os.environ | _SETTINGS,
         )
 
     def close(self) -> None:
@@ -87,15 +95,15 @@ class PartyApart:
         return answer
 
 
-def serve(full: bool) -> None:
+def serve(full: bool, who: str) -> None:
     """Answer requests on standard input until it ends."""
+    from figures import sides
     from figures.party import Party
-    from figures.sides import peers
     from figures.subjects import cases
 
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr  # what libraries print must not get between the answers
-    party = Party(peers())
+    party = Party(getattr(sides, who)())
     known = {(case.group, case.name): case for case in cases(full)}
     while True:
         try:

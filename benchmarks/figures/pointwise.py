@@ -48,6 +48,7 @@ def cases(full: bool) -> list[Case]:
             Work(nbytes=20 * count),
             1e-5,
         ),
+        Case("pointwise", f"GELU, {label}", forward(_one_gelu, one), Work(nbytes=8 * count), 1e-6),
         Case(
             "pointwise",
             f"a + b transposed, {label}",
@@ -69,6 +70,10 @@ def _four(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def _gelu(x: torch.Tensor) -> torch.Tensor:
     inner = 0.7978845608 * (x + 0.044715 * x * x * x)
     return 0.5 * x * (1.0 + torch.tanh(inner)) * 1.5 - 0.25
+
+
+def _one_gelu(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.gelu(x)
 
 
 def _transposed(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -5,6 +5,7 @@ In: the device asked for. Out: sides. Forbidden: cases.
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +42,14 @@ OURS = "TorchVK"
 def peers() -> list[Side]:
     """CUDA's contestants where there is an NVIDIA GPU, else the CPU."""
     return _cuda() if torch.cuda.is_available() else _cpu()
+
+
+def torchvulkan() -> list[Side]:
+    """The package torchvulkan, which has no compiler, on its first device."""
+    torchvulkan = importlib.import_module("torchvulkan")
+    name = f"torchvulkan {importlib.metadata.version('torchvulkan')}"
+    place = Place(torch.device("vulkan"), _as_it_is)
+    return [Side(name, place, torchvulkan.synchronize, _unchanged)]
 
 
 def reference_place() -> Place:

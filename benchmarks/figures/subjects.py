@@ -5,10 +5,19 @@ In: sizes wanted, a filter. Out: cases. Forbidden: TorchVK; processes without it
 
 from __future__ import annotations
 
-from figures import attention, convolution, matmul, normalisation, pointwise, replay, training
+from figures import (
+    attention,
+    convolution,
+    matmul,
+    normalisation,
+    order,
+    pointwise,
+    replay,
+    training,
+)
 from figures.case import Case
 
-_SUBJECTS = (pointwise, normalisation, matmul, convolution, attention, training, replay)
+_SUBJECTS = (pointwise, normalisation, matmul, convolution, attention, order, training, replay)
 
 
 def cases(full: bool, only: str = "") -> list[Case]:

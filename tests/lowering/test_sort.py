@@ -116,6 +116,45 @@ def test_selection_from_long_rows(assert_close_like_cpu: Check) -> None:
     assert_close_like_cpu(select, _distinct(3000, 2), eager=False)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("largest", [True, False])
+def test_the_first_of_ties_are_selected(
+    vk: torch.device, dtype: torch.dtype, largest: bool
+) -> None:
+    short, long = _with_ties(5, 97, dtype=dtype), _with_ties(2, 5000, dtype=dtype)
+
+    def select(x: torch.Tensor, count: int) -> Any:
+        return x.topk(count, 1, largest)
+
+    compiled = torch.compile(select, backend="torchvk")
+    for x, count in ((short, 1), (short, 64), (short, 97), (long, 3), (long, 50)):
+        values, indices = compiled(x.to(vk), count)
+        expected = torch.sort(x, dim=1, stable=True, descending=largest)
+        assert torch.equal(indices.cpu(), expected.indices[:, :count])
+        bits = x.gather(1, indices.cpu()).view(torch.uint8)
+        assert torch.equal(values.cpu().view(torch.uint8), bits)
+
+
+@pytest.mark.parametrize("width", [1, 8, 255, 1024, 1025, 2048, 2049, 40000])
+def test_selection_from_rows_of_any_width(vk: torch.device, width: int) -> None:
+    x = _with_ties(3, width, dtype=torch.float32).t()
+    count = min(width, 7)
+    select = torch.compile(lambda x: (*x.topk(count, 0), *x.kthvalue(count, 0)), backend="torchvk")
+    _, indices, _, index = select(x.to(vk))
+    down = torch.sort(x, dim=0, stable=True, descending=True)
+    up = torch.sort(x, dim=0, stable=True)
+    assert torch.equal(indices.cpu(), down.indices[:count])
+    assert torch.equal(index.cpu(), up.indices[count - 1])
+
+
+def test_selection_from_rows_of_changing_width(vk: torch.device) -> None:
+    select = torch.compile(lambda x: x.topk(5, 1).indices, backend="torchvk", dynamic=True)
+    for width in (5, 63, 700, 3000):
+        x = _with_ties(4, width, dtype=torch.float32)
+        expected = torch.sort(x, dim=1, stable=True, descending=True).indices[:, :5]
+        assert torch.equal(select(x.to(vk)).cpu(), expected)
+
+
 def test_mode_takes_the_smallest_of_the_most_frequent(assert_close_like_cpu: Check) -> None:
     def mode(x: torch.Tensor) -> Any:
         return *x.mode(1), *x.mode(0, keepdim=True), *x.float().mode(-1)

@@ -35,6 +35,7 @@ from torch._inductor.virtualized import V, ops
 from torch.utils._sympy.functions import FloorDiv
 
 from torchvk_compile.codegen.device_profile import profile_of
+from torchvk_compile.codegen.selection import select_first, selects
 from torchvk_compile.codegen.sorts import (
     LONGEST_SHORT_ROW,
     count_digits,
@@ -208,7 +209,7 @@ class Ordered:
 
     Attributes:
         x: the tensor, `dim` moved to the end, in memory.
-        order: int32 positions, of x's size.
+        order: int32 positions, of x's size or, where no more was asked for, the first of every row.
         dim: where the dimension was.
     """
 
@@ -281,11 +282,28 @@ def ordered(x: ir.TensorBox, dim: int, descending: bool = False) -> Ordered:
         x: at least one dimension.
         dim: may be negative.
     """
-    rank = len(x.get_size())
-    dim = dim % rank
-    moved = permute(x, _moving(rank, dim, -1))
-    moved = ir.TensorBox(ir.ExternKernel.realize_input(moved))
+    moved, dim = _moved_to_end(x, dim)
     return Ordered(moved, order_rows(moved, descending), dim)
+
+
+def first_in_order(x: ir.TensorBox, dim: int, count: Any, descending: bool = False) -> Ordered:
+    """`ordered`, of whose order only the first `count` places will be looked at."""
+    moved, dim = _moved_to_end(x, dim)
+    *outer, length = moved.get_size()
+    if not selects(length, count):
+        return Ordered(moved, order_rows(moved, descending), dim)
+    rows = V.graph.sizevars.simplify(sympy_product(outer))
+    first = select_first(
+        view(moved, [rows, length]), rows, length, int(count), descending=descending
+    )
+    return Ordered(moved, view(first, [*outer, int(count)]), dim)
+
+
+def _moved_to_end(x: ir.TensorBox, dim: int) -> tuple[ir.TensorBox, int]:
+    """`x` in memory with dimension `dim` last, and where that was, counted from the front."""
+    rank = len(x.get_size())
+    moved = permute(x, _moving(rank, dim, -1))
+    return ir.TensorBox(ir.ExternKernel.realize_input(moved)), dim % rank
 
 
 def _moving(rank: int, source: int, target: int) -> list[int]:
@@ -322,7 +340,7 @@ def _topk(
             if k == 0
             else (values, indices)
         )
-    return ordered(x, dim, descending=largest).take(k)
+    return first_in_order(x, dim, k, descending=largest).take(k)
 
 
 def _kthvalue(
@@ -331,7 +349,8 @@ def _kthvalue(
     if not x.get_size():
         return _alone(x)
     place = sympy.sympify(k) - 1
-    return ordered(x, dim).pick(lambda index: ops.index_expr(place, torch.int64), keepdim)
+    rows = first_in_order(x, dim, k)
+    return rows.pick(lambda index: ops.index_expr(place, torch.int64), keepdim)
 
 
 def _median_dim(
