@@ -77,9 +77,17 @@ def torchvk(
         settings = _settings() | options
         kind = _cached_as_measured() if measured else contextlib.nullcontext()
         with spans.span("compile", "AOTAutograd"), _cached_by_source(gm), kind:
-            return with_repair(
-                lambda: torch_compat.compile_with_autograd(gm, inputs, compile_partition, settings)
-            )
+            try:
+                return with_repair(
+                    lambda: torch_compat.compile_with_autograd(
+                        gm, inputs, compile_partition, settings
+                    )
+                )
+            except Exception as error:
+                plain = _plain(error)
+                if isinstance(plain, UnsupportedOperatorError):
+                    return _refusing(plain, gm)
+                raise
 
     if "vk" in devices:
         return compile_on_device(gm, example_inputs)
@@ -180,8 +188,7 @@ def _compile_partition(
     except Exception as error:
         plain = _plain(error)
         if isinstance(plain, UnsupportedOperatorError):
-            plain.place = plain.place or _place_of(plain.op, gm)
-            return _refusing(plain)
+            return _boxed(_refusing(plain, gm))
         raise plain from (None if plain is not error else error.__cause__)
 
 
@@ -243,13 +250,25 @@ def _cached_by_source(gm: torch.fx.GraphModule) -> contextlib.AbstractContextMan
     return torch_compat.cached_apart(digest) if digest else contextlib.nullcontext()
 
 
-def _refusing(error: UnsupportedOperatorError) -> Callable[[list[Any]], NoReturn]:
-    def refuse(inputs: list[Any]) -> NoReturn:
-        inputs.clear()
+def _refusing(error: UnsupportedOperatorError, gm: torch.fx.GraphModule) -> Callable[..., NoReturn]:
+    error.place = error.place or _place_of(error.op, gm)
+
+    def refuse(*inputs: Any) -> NoReturn:
         raise error
 
-    refuse._boxed_call = True  # type: ignore[attr-defined]
     return refuse
+
+
+def _boxed(function: Callable[..., Any]) -> Callable[[list[Any]], Any]:
+    """`function` as AOTAutograd calls graphs: with a list, which is emptied."""
+
+    def call(inputs: list[Any]) -> Any:
+        given = tuple(inputs)
+        inputs.clear()
+        return function(*given)
+
+    call._boxed_call = True  # type: ignore[attr-defined]
+    return call
 
 
 def _plain(error: BaseException) -> BaseException:

@@ -268,7 +268,8 @@ def _allow_sizes_from_data(fake_mode: Any) -> None:
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """Inductor's decompositions, changed where TorchVK does better or Inductor has none.
 
-    Inductor expands `addmm` with one column so that NaN in the bias shows even for ``beta=0``.
+    Inductor expands `addmm` with one column so that NaN in the bias shows even for ``beta=0``, and takes negative
+    indices of `index_add` and `index_copy` from the end.
     """
     from torch._inductor.decomposition import select_decomp_table
 
@@ -276,7 +277,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     from torchvk_compile.lowering.memory_formats import KEEPING_FORMAT
 
     table = _Decompositions(select_decomp_table())
-    table.pop(torch.ops.aten.addmm.default, None)
+    for name in ("addmm", "index_add", "index_copy"):
+        table.pop(getattr(torch.ops.aten, name).default, None)
     table.update(DECOMPOSITIONS)
     table.update(KEEPING_FORMAT)
     from torchvk_compile.lowering.complex_table import RULES

@@ -42,6 +42,26 @@ def test_a_write_out_of_range_does_not_happen(name: str, compiled: bool, vk: tor
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.complex64], ids=str)
+@pytest.mark.parametrize("name", ["index_add", "index_copy", "index_fill"])
+def test_negative_indices_count_where_torch_lets_them(
+    name: str, dtype: torch.dtype, compiled: bool, vk: torch.device
+) -> None:
+    def write(table: torch.Tensor, rows: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        return getattr(table, name)(0, rows, 1 if name == "index_fill" else values)
+
+    function = torch.compile(write, backend="torchvk") if compiled else write
+    table, rows = torch.zeros(4, 2, dtype=dtype), torch.tensor([1, -1])
+    given = table.to(vk), rows.to(vk), torch.ones(2, 2, dtype=dtype, device=vk)
+    if name == "index_fill":
+        torch.testing.assert_close(function(*given).cpu(), table.index_fill(0, rows, 1))
+        return
+    with pytest.raises(DeviceAssertError, match="index out of range: got -1"):
+        function(*given)
+        torch.vk.synchronize()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.complex64], ids=str)
 def test_masked_scatter_with_too_few_elements(
     dtype: torch.dtype, compiled: bool, vk: torch.device
 ) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from torchvk_compile.errors import UnsupportedOperatorError
+
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -240,3 +242,16 @@ def test_beta_zero_ignores_nan_also_with_one_column(
     assert_close_like_cpu(
         lambda b, x, y: torch.addmm(b, x, y, beta=0), bias, torch.randn(3, 1), torch.randn(1, 4)
     )
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("product", [torch.mm, torch.bmm, torch.addmm, torch.baddbmm], ids=str)
+def test_boolean_matrices_are_refused_by_name(
+    vk: torch.device, product: Callable[..., Any], compiled: bool
+) -> None:
+    name = product.__name__
+    shape = (2, 3, 3) if "bmm" in name else (3, 3)
+    given = [torch.ones(shape, dtype=torch.bool, device=vk)] * (3 if "add" in name else 2)
+    function = torch.compile(product, backend="torchvk") if compiled else product
+    with pytest.raises(UnsupportedOperatorError, match=f"aten.{name}.* bool"):
+        function(*given)

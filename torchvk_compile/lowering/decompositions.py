@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
+import torch._refs
 
 from torchvk_compile.lowering import optimizer_steps
 from torchvk_compile.lowering.bit_views import view_dtype
@@ -238,6 +239,14 @@ def index_select(x: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor
     return torch.gather(x, dim, index.long().view(places).expand(size))
 
 
+def index_fill(
+    x: torch.Tensor, dim: int, index: torch.Tensor, value: torch.Tensor | complex
+) -> torch.Tensor:
+    """Slices of `x` along `dim` set to one value; unlike in `index_copy` negative numbers count from the end."""
+    length = x.shape[dim] if x.dim() else 1
+    return torch._refs.index_fill(x, dim, torch.where(index < 0, index + length, index), value)
+
+
 def cumsum_of_a_number(
     x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
@@ -340,6 +349,8 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.normal.Tensor_float: normal_around,
     aten.normal.float_Tensor: normal_around,
     aten.index_select.default: index_select,
+    aten.index_fill.int_Scalar: index_fill,
+    aten.index_fill.int_Tensor: index_fill,
     aten.cumsum.default: cumsum_of_a_number,
     aten.view.dtype: view_dtype,
     aten.take.default: take,

@@ -64,6 +64,17 @@ class GraphCheck(CustomGraphModulePass):
         )
 
 
+def refuse_products(graph: torch.fx.Graph) -> None:
+    """Refuse products of boolean matrices, which torch has on no device, before Inductor's passes stumble over them."""
+    for target, (position, _) in _SAME_DTYPE.items():
+        for node in graph.find_nodes(op="call_function", target=target):
+            value = node.args[position].meta["val"]
+            if value.device.type == "vk" and value.dtype is torch.bool:
+                raise UnsupportedOperatorError(
+                    str(target), dtype=torch.bool, reason="torch multiplies no boolean matrices"
+                )
+
+
 def _check_operands(node: torch.fx.Node, positions: tuple[int, int]) -> None:
     one, other = (_tensors(node.args[at].meta.get("val")) for at in positions)  # type: ignore[union-attr]
     if one and other and one[0].device.type == "vk" and one[0].dtype is not other[0].dtype:

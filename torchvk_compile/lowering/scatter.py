@@ -1,4 +1,4 @@
-"""Writing to computed places: scatter, scatter_reduce, index_put, index_add, index_reduce, masks as indices.
+"""Writing to computed places: scatter, scatter_reduce, index_put, index_add, index_copy, index_reduce, masks.
 
 In: ATen scatters of vk tensors. Out: Inductor's scatter nodes, whose values fuse with their producers. Forbidden: Slang
 text; handing any dtype back to eager.
@@ -280,7 +280,7 @@ def _scatter_reduce(
     return scatter_along(x, dim, index, src, reduce, include_self=include_self)
 
 
-# index_add, index_reduce -------------------------------------------------------------------------------------
+# index_add, index_copy, index_reduce -------------------------------------------------------------------------
 
 
 def index_along(
@@ -332,6 +332,10 @@ def _constant(number: Any, dtype: torch.dtype) -> Any:
 
 def _index_add(x: Any, dim: int, index: Any, src: Any, *, alpha: Any = 1) -> ir.TensorBox:
     return index_along(x, dim, index, src, "sum", alpha=alpha)
+
+
+def _index_copy(x: Any, dim: int, index: Any, src: Any) -> ir.TensorBox:
+    return index_along(x, dim, index, src, None)
 
 
 def _index_reduce(
@@ -410,6 +414,7 @@ def register_scatters() -> None:
         aten.scatter_add.default: _scatter_add,
         aten.scatter_reduce.two: _scatter_reduce,
         aten.index_add.default: _index_add,
+        aten.index_copy.default: _index_copy,
         aten.index_reduce.default: _index_reduce,
     }
     for overload in ("src", "value", "reduce", "value_reduce"):
