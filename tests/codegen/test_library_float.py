@@ -15,6 +15,9 @@ from shader_functions import (
     worst,
 )
 
+from torchvk_compile.codegen.device_profile import fuses_multiply_add
+from torchvk_compile.device import runtime_device
+
 # Function, largest error in ulp, module. Drivers without fused multiply-add are the worst case.
 UNARY = [
     ("exp", 1.0, "torchvk_exponential"),
@@ -123,6 +126,20 @@ EXACT = [
     ("torchCopysign(a, b)", np.copysign),
     ("torchFrexpMantissa(a)", lambda x, y: np.frexp(x)[0]),
 ]
+
+
+def test_quotients_by_fused_multiply_add() -> None:
+    """Rounded to nearest where the device fuses; a driver that rounds twice may be 1.5 ulp off."""
+    a, b = pairs(np.float32)
+    with np.errstate(all="ignore"):
+        exact = a.astype(np.float64) / b.astype(np.float64)
+    actual = evaluate("torchDivideFused(a, b)", a, b, result=np.float32, modules=["torchvk_math"])
+    errors = ulp_errors(actual, exact)
+    assert errors.max() <= 1.5, worst(errors, actual, exact, a, b)
+    if fuses_multiply_add(runtime_device(0).profile):
+        # Of smaller dividends the residue is subnormal, which a device may flush.
+        normal = np.abs(a) > 1e-29
+        assert errors[normal].max() <= 0.5, worst(errors * normal, actual, exact, a, b)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

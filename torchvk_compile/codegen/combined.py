@@ -19,7 +19,7 @@ from torch._inductor.virtualized import V
 
 from torchvk_compile.codegen.costs import FREE
 from torchvk_compile.codegen.device_profile import current_profile
-from torchvk_compile.codegen.layout import GRID_ROW
+from torchvk_compile.codegen.grid import grid, is_folded
 from torchvk_compile.codegen.lines import BoundOperand, DispatchLine
 from torchvk_compile.codegen.templates import KERNEL_NAME, render
 from torchvk_compile.plan.graph_plan import KernelArgument, KernelSpec
@@ -154,28 +154,17 @@ class _Slot:
             first, total = total, total + member.line.linear_groups
             ends = (BoundOperand(value=first), BoundOperand(value=total))
             operands += [*member.line.operands, *ends]
-        x, y = _grid(total)
         lines = [member.line for member in members]
         return DispatchLine(
             wrapper=wrapper,
-            kernel=_define(wrapper, list(by_kernel.values()), folded=y != 1),
-            groups=(x, y, sympy.Integer(1)),
+            kernel=_define(wrapper, list(by_kernel.values()), folded=is_folded(total)),
+            groups=grid(total),
             operands=tuple(operands),
             reads=tuple(dict.fromkeys(name for line in lines for name in line.reads)),
             writes=tuple(dict.fromkeys(name for line in lines for name in line.writes)),
             origins=frozenset().union(*(line.origins for line in lines)),
             cost=sum((line.cost for line in lines), FREE),
         )
-
-
-def _grid(groups: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
-    """Workgroups in x and y."""
-    from torch.utils._sympy.functions import CeilDiv, Min
-
-    if V.graph.sizevars.statically_known_leq(groups, GRID_ROW):
-        return groups, sympy.Integer(1)
-    row = sympy.Integer(GRID_ROW)
-    return Min(groups, row), CeilDiv(groups, row)
 
 
 def _define(wrapper: PlanWrapperCodegen, groups: list[list[_Member]], *, folded: bool) -> str:

@@ -23,6 +23,7 @@ from torchvk_compile.codegen.convolution_geometry import Axis
 from torchvk_compile.codegen.convolution_operand import conversions, operand_text
 from torchvk_compile.codegen.dtypes import compute_type, storage_type
 from torchvk_compile.codegen.gemm_config import TileConfig
+from torchvk_compile.codegen.grid import is_folded
 from torchvk_compile.codegen.layout import LANES
 from torchvk_compile.codegen.template_kernel import Epilogue, TemplateKernel
 
@@ -154,7 +155,7 @@ class PatchKernel(TemplateKernel):
             "size_m": self.extent("size_m", size_m),
             "size_n": self.extent("size_n", size_n),
             "size_p": self.extent("size_p", pixels),
-            "folded": not V.graph.sizevars.statically_known_leq(self.groups, 65535),
+            "folded": is_folded(self.groups),
             "axes": self._axes(),
             "image": self.extent("image", sympy_product([axis.size for axis in product.axes])),
             "single": V.graph.sizevars.statically_known_equals(product.batch, 1),

@@ -22,6 +22,7 @@ from torchvk_compile.codegen.convolution_geometry import Axis
 from torchvk_compile.codegen.convolution_operand import operand_text
 from torchvk_compile.codegen.dtypes import compute_type
 from torchvk_compile.codegen.gemm_config import TileConfig
+from torchvk_compile.codegen.grid import is_folded
 from torchvk_compile.codegen.layout import LANES
 from torchvk_compile.codegen.template_kernel import TemplateKernel
 
@@ -128,7 +129,7 @@ class WeightGradientKernel(TemplateKernel):
             "columns": columns,
             "tiles_m": -(-product.rows // config.block_m),
             "tiles_n": -(-columns // config.block_n),
-            "folded": not sizevars.statically_known_leq(self.groups, 65535),
+            "folded": is_folded(self.groups),
             "axes": self._axes(),
             "image": self.extent("image", product.image),
             "size_k": self.extent("size_k", product.batch * product.image),

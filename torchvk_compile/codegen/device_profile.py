@@ -25,6 +25,15 @@ def profile_of(device_index: int) -> Any:
     return profile(device_index)
 
 
+_FUSING_VENDORS = (0x1002, 0x10DE, 0x8086)
+"""AMD, NVIDIA, Intel: PCI vendors whose GPUs have a multiply-add with one rounding, which drivers use for ``fma``."""
+
+
+def fuses_multiply_add(profile: Any) -> bool:
+    """Whether Slang's ``fma`` on float rounds once. Vulkan leaves it open, and Mesa's CPU driver rounds twice."""
+    return profile.device_type != "cpu" and profile.vendor_id in _FUSING_VENDORS
+
+
 @functools.cache
 def fingerprint(device_index: int) -> str:
     """Digest of everything about the device that generated code may depend on."""

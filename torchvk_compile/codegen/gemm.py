@@ -18,7 +18,8 @@ from torch.utils._sympy.functions import CeilDiv
 
 from torchvk_compile.codegen.dtypes import compute_type, storage_type, to_compute
 from torchvk_compile.codegen.gemm_config import GemmConfig, PanelConfig, TileConfig
-from torchvk_compile.codegen.layout import GRID_ROW, LANES, WorkgroupLayout
+from torchvk_compile.codegen.grid import is_folded
+from torchvk_compile.codegen.layout import LANES, WorkgroupLayout
 from torchvk_compile.codegen.template_kernel import Epilogue, TemplateKernel
 
 _PACKED = {1: "uint", 2: "uint2"}
@@ -114,7 +115,7 @@ class GemmKernel(TemplateKernel):
             "size_k": self.argument("size_k", k),
             "size_batch": self.argument("size_batch", count) if batch else None,
             "ragged": not V.graph.sizevars.statically_known_multiple_of(k, _longest_step(config)),
-            "folded": not V.graph.sizevars.statically_known_leq(self.groups, GRID_ROW),
+            "folded": is_folded(self.groups),
             "operand_a": self._operand("a", self._a, config.block_m, outer=-2, inner=-1),
             "operand_b": self._operand("b", self._b, config.block_n, outer=-1, inner=-2),
         }

@@ -33,6 +33,7 @@ from torchvk_compile.codegen.dtypes import (
     to_compute,
     to_storage,
 )
+from torchvk_compile.codegen.grid import grid, is_folded, linear_groups
 from torchvk_compile.codegen.lanes import LaneAccess, lane_access, starts_aligned
 from torchvk_compile.codegen.lines import DispatchLine
 from torchvk_compile.codegen.loops import LoopCodegen
@@ -98,7 +99,7 @@ class SlangKernel(
         super().__init__(tiling, **kwargs)
         self.cse = SlangCSE("", self.suffix)
         self.collector = ArgumentCollector(self)
-        self.modules: set[str] = {"torchvk_memory"}
+        self.modules: set[str] = {"torchvk_memory", "torchvk_grid"}
         self.origins: frozenset[torch.fx.Node] = frozenset()
         self.cost = Cost()
         self.part: str | None = None
@@ -482,7 +483,7 @@ class SlangKernel(
             row_name=row.name,
             row_base=f"{row.prefix}base",
             row_count=self.collector.extent(row),
-            folded=self._grid_is_folded(),
+            folded=is_folded(self._groups()),
             overhang=self._rows_may_overhang(),
             column_name=column.name if column else "",
             column_count=self.collector.extent(column) if column and self.layout.persistent else "",
@@ -496,10 +497,6 @@ class SlangKernel(
 
     def _rows_per_group(self) -> int:
         return self.layout.rows * (1 if self.features.is_reduction() else self.layout.lanes)
-
-    def _grid_is_folded(self) -> bool:
-        groups = self._groups()
-        return not V.graph.sizevars.statically_known_leq(groups, layout.GRID_ROW)
 
     def _groups(self) -> sympy.Expr:
         """Workgroups in all."""
@@ -522,7 +519,7 @@ class SlangKernel(
             DispatchLine(
                 wrapper=V.graph.wrapper_code,
                 kernel=name,
-                groups=grid(groups, 1),
+                groups=grid(groups),
                 operands=self.collector.operands(),
                 reads=self.collector.reads(),
                 writes=self.collector.writes(),
@@ -531,22 +528,3 @@ class SlangKernel(
                 linear_groups=groups,
             )
         )
-
-
-def grid(numel: sympy.Expr, per_group: int) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr]:
-    """Workgroups in x, y, z for `numel` rows at `per_group` rows each, folded where x alone could not hold them."""
-    from torch.utils._sympy.functions import CeilDiv, Min
-
-    groups = linear_groups(numel, per_group)
-    return (
-        Min(groups, sympy.Integer(layout.GRID_ROW)),
-        CeilDiv(groups, sympy.Integer(layout.GRID_ROW)),
-        sympy.Integer(1),
-    )
-
-
-def linear_groups(numel: sympy.Expr, per_group: int) -> sympy.Expr:
-    """Workgroups for `numel` rows at `per_group` rows each."""
-    from torch.utils._sympy.functions import CeilDiv
-
-    return CeilDiv(sympy.sympify(numel), sympy.Integer(per_group))

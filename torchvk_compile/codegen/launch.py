@@ -22,7 +22,7 @@ from torch._inductor.virtualized import V
 from torchvk_compile.codegen.arguments import ERRORS
 from torchvk_compile.codegen.costs import Cost, bytes_of_nodes
 from torchvk_compile.codegen.dtypes import storage_type
-from torchvk_compile.codegen.kernel import grid
+from torchvk_compile.codegen.grid import grid, is_folded
 from torchvk_compile.codegen.lines import BoundOperand, DispatchLine
 from torchvk_compile.codegen.templates import KERNEL_NAME, render
 from torchvk_compile.codegen.wrapper import DefinedKernel
@@ -35,7 +35,7 @@ class Shell:
 
     Attributes:
         template: file name in `codegen_templates`. It sees ``kernel``, ``workgroup_size``, ``index_type``,
-            ``folded`` (workgroups beyond 65535 continue in y), ``arguments`` and `values`.
+            ``folded`` (see `codegen.grid`), ``arguments`` and `values`.
         workgroup_size: invocations per workgroup.
         modules: library modules it imports.
         values: what else the template needs.
@@ -115,7 +115,7 @@ class Launch(ir.ExternKernelOut):
             kernel=KERNEL_NAME,
             workgroup_size=self._shell.workgroup_size,
             index_type=self._index_type(),
-            folded=not V.graph.sizevars.statically_known_leq(self._groups, 65535),
+            folded=is_folded(self._groups),
             arguments=arguments,
             **self._shell.values,
         )
@@ -123,7 +123,7 @@ class Launch(ir.ExternKernelOut):
             DispatchLine(
                 wrapper=wrapper,
                 kernel=self._define(wrapper, source, arguments),
-                groups=grid(self._groups, 1),
+                groups=grid(self._groups),
                 operands=operands,
                 reads=tuple(dict.fromkeys(node.get_name() for node in self.inputs)),
                 writes=tuple(node.get_name() for node in written),
@@ -149,7 +149,9 @@ class Launch(ir.ExternKernelOut):
             configuration=self._shell.configuration,
         )
         text = (f"// {origin}\n" if origin else "") + source.replace(KERNEL_NAME, name)
-        wrapper.define_slang_kernel(DefinedKernel(spec, text, frozenset(self._shell.modules)))
+        wrapper.define_slang_kernel(
+            DefinedKernel(spec, text, frozenset((*self._shell.modules, "torchvk_grid")))
+        )
         return name
 
     def _arguments(

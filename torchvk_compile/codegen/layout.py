@@ -12,9 +12,6 @@ from torchvk_compile import config
 
 WORKGROUP_SIZE = 256
 LANES = 4
-GRID_ROW = 65535
-"""Longest row of workgroups: every Vulkan device takes this many in x (limit maxComputeWorkGroupCount)."""
-
 
 ASSUMED_COMPUTE_UNITS = 32
 """Of a device that does not say."""

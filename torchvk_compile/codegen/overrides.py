@@ -20,6 +20,7 @@ from torch._inductor.virtualized import OpsWrapper, V
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from torchvk_compile.codegen import dtypes
+from torchvk_compile.codegen.device_profile import fuses_multiply_add
 from torchvk_compile.codegen.overrides_library import BINARY, UNARY, library_call
 from torchvk_compile.codegen.printer import SlangExprPrinter, fits_int32
 from torchvk_compile.errors import UnsupportedOperatorError
@@ -152,7 +153,8 @@ class SlangOverrides(OpOverrides):
             return _math("divideWithZero", dividend, divisor, dtype=dtype)
         if _rounds_correctly():
             return f"{dividend} / {divisor}"
-        return _math("divide", dividend, divisor, dtype=dtype)
+        fused = dtype == torch.float32 and fuses_multiply_add(V.kernel.profile)
+        return _math("divideFused" if fused else "divide", dividend, divisor, dtype=dtype)
 
     @staticmethod
     def div_rn(a: Operand, b: Operand) -> str:

@@ -12,7 +12,7 @@ import torch
 # functions are in the module of the same name with "64" added.
 _FUNCTIONS: dict[str, tuple[str, ...]] = {
     "torchvk_math": (
-        *("sqrt", "rsqrt", "divide", "divideWithZero", "hypot", "relu"),
+        *("sqrt", "rsqrt", "divide", "divideFused", "divideWithZero", "hypot", "relu"),
         "plusZero",
         *("truncMod", "floorMod", "floorDiv"),
         *("nextafter", "copysign", "frexpMantissa", "frexpExponent", "ldexp"),
@@ -45,7 +45,8 @@ _BINARY_NAMES = (
 )
 # The other functions have operations of their own in SlangOverrides.
 _PRIVATE = (
-    *("sqrt", "rsqrt", "divide", "divideWithZero", "truncMod", "floorMod", "floorDiv"),
+    *("sqrt", "rsqrt", "divide", "divideFused", "divideWithZero"),
+    *("truncMod", "floorMod", "floorDiv"),
     *("relu", "plusZero", "pow", "ldexp", "frexpMantissa", "frexpExponent"),
 )
 BINARY: dict[str, str] = {

@@ -128,7 +128,7 @@ class TemplateKernel(SlangKernel):
             DispatchLine(
                 wrapper=V.graph.wrapper_code,
                 kernel=name,
-                groups=grid(self.groups, 1),
+                groups=grid(self.groups),
                 operands=self.collector.operands(),
                 reads=self.collector.reads(),
                 writes=self.collector.writes(),
