@@ -165,7 +165,7 @@ def complete_operators() -> None:
     """Tell torch what a release does not know about operators of its own, as later releases do.
 
     In torch 2.11 graphs lose the check that raises `LinAlgError`, since it has no results, and `_unique`, which the
-    gradient of `index_fill` calls, has no shape.
+    gradient of `index_fill` calls, has no shape. No release up to 2.13 knows the shape of `binomial`.
     """
     from torch._higher_order_ops import effects
     from torch._library import simple_registry
@@ -175,6 +175,14 @@ def complete_operators() -> None:
         check.register(effects._EffectType.ORDERED)
     if _torch_version() == (2, 11):
         torch.library.register_fake("aten::_unique", _shape_of_unique)
+    if not torch._C._dispatch_has_kernel_for_dispatch_key("aten::binomial", "Meta"):
+        torch.library.register_fake("aten::binomial", _shape_of_binomial)
+
+
+def _shape_of_binomial(
+    count: torch.Tensor, prob: torch.Tensor, generator: torch.Generator | None = None
+) -> torch.Tensor:
+    return torch.empty_like(torch.broadcast_tensors(count, prob)[0])
 
 
 def _shape_of_unique(

@@ -28,6 +28,9 @@ from torchvk_compile.errors import UnsupportedOperatorError
 Operand: TypeAlias = CSEVariable | bool | int | float
 COMMON_DIVISOR = "greatestCommonDivisor"
 """`ops.inline_asm_elementwise` under this name is the greatest common divisor of two integers."""
+
+POISSON, BINOMIAL = "randomPoisson", "randomBinomial"
+"""Under these names it draws from a distribution, given a seed, an offset and float32 parameters."""
 _wide_printer = SlangExprPrinter(widen=True)
 _LITERAL_DTYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
 
@@ -405,6 +408,8 @@ class SlangOverrides(OpOverrides):
         # The one operation that torch leaves a backend to name; a user's own text is for another machine.
         if asm == COMMON_DIVISOR:
             return _division(COMMON_DIVISOR, *inputs)
+        if asm in (POISSON, BINOMIAL):
+            return _variate(asm, *inputs)
         raise UnsupportedOperatorError("inline_asm_elementwise", reason="it holds CUDA assembly")
 
 
@@ -562,6 +567,13 @@ def _random(function: str, seed: Operand, offset: Operand, *bounds: Operand) -> 
     V.kernel.require("torchvk_random")
     arguments = [_text(x, torch.int64) for x in (seed, offset, *bounds)]
     return f"{function}({', '.join(arguments)})"
+
+
+def _variate(function: str, seed: Operand, offset: Operand, *parameters: Operand) -> str:
+    V.kernel.require("torchvk_variates")
+    counters = [_text(x, torch.int64) for x in (seed, offset)]
+    own = [_text(x, torch.float32) for x in parameters]
+    return f"{function}({', '.join([*counters, *own])})"
 
 
 def _define(functions: dict[str, str]) -> None:

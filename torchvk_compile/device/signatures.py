@@ -186,9 +186,10 @@ def _compiled(
     variable: list[bool],
     dtypes: list[torch.dtype],
 ) -> _Variant:
-    from torchvk_compile.backend import compile_graph
+    from torchvk_compile.backend import compile_graph, register_with_inductor
     from torchvk_compile.device import one_op_graph
 
+    register_with_inductor()  # from then on torch knows the shapes of all operators
     positions = [p for p, varies in zip(call.numbers, variable, strict=True) if varies]
     try:
         graph = one_op_graph.trace(call, same_view, dynamic, positions, dtypes)

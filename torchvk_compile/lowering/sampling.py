@@ -1,7 +1,7 @@
-"""Random orders and choices: randperm, multinomial.
+"""Random orders, choices and counts: randperm, multinomial, poisson, binomial.
 
-In: ATen sampling operators of vk tensors. Out: random keys that are sorted, or a search in running sums. Forbidden:
-drawing on the host; the number of choices times the number of samples as a size.
+In: ATen sampling operators of vk tensors. Out: random keys that are sorted, a search in running sums, or one pointwise
+node. Forbidden: drawing on the host; the number of choices times the number of samples as a size.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from typing import Any
 import sympy
 import torch
 from torch._inductor import ir
-from torch._inductor.lowering import lowerings, to_dtype
+from torch._inductor.lowering import broadcast_tensors, lowerings, to_dtype
 from torch._inductor.virtualized import ops
 
 from torchvk_compile.codegen.dtypes import compute_dtype
+from torchvk_compile.codegen.overrides import BINOMIAL, POISSON
+from torchvk_compile.errors import DtypeMismatchError
 from torchvk_compile.lowering.scan import running_sum
 from torchvk_compile.lowering.sort import order_rows, ordered
 
@@ -151,9 +153,49 @@ def _check_weights(weights: ir.TensorBox) -> None:
     )
 
 
+def _poisson(rate: ir.TensorBox, generator: None = None) -> ir.TensorBox:
+    """Whole numbers in the dtype of `rate`, drawn in float32."""
+    valid = lowerings[_aten.ge.Scalar](rate, 0)
+    message = "invalid Poisson rate, expected rate to be non-negative"
+    lowerings[_aten._assert_async.msg](valid, message)
+    return _counts(POISSON, rate)
+
+
+def _binomial(
+    count: ir.TensorBox, probability: ir.TensorBox, generator: None = None
+) -> ir.TensorBox:
+    """Whole numbers in the dtype of both, drawn in float32."""
+    dtypes = count.get_dtype(), probability.get_dtype()
+    if dtypes[0] != dtypes[1]:
+        raise DtypeMismatchError(
+            f"aten.binomial: expected count and prob of the same dtype, but got {dtypes[0]} and {dtypes[1]}"
+        )
+    return _counts(BINOMIAL, *broadcast_tensors(count, probability))
+
+
+def _counts(distribution: str, *parameters: ir.TensorBox) -> ir.TensorBox:
+    first = parameters[0]
+    device, dtype, size = first.get_device(), first.get_dtype(), list(first.get_size())
+    seed = _seeded(device)
+    loaders = [to_dtype(parameter, torch.float32).make_loader() for parameter in parameters]
+
+    def draw(index: Index) -> Any:
+        own = [load(index) for load in loaders]
+        drawn = ops.inline_asm_elementwise(
+            seed(), _linear(index, size), *own, asm=distribution, dtype=torch.float32
+        )
+        return ops.to_dtype(drawn, dtype)
+
+    node = ir.Pointwise.create(device=device, dtype=dtype, inner_fn=draw, ranges=size)
+    node.realize()
+    return node
+
+
 def register_sampling() -> None:
     """Route the sampling operators of vk tensors here; other devices keep Inductor's lowerings."""
     from torchvk_compile.lowering.registry import route
 
     route(_aten.randperm.default, _randperm)
     route(_aten.multinomial.default, _multinomial)
+    route(_aten.poisson.default, _poisson)
+    route(_aten.binomial.default, _binomial)
