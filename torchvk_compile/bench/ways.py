@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -240,12 +241,13 @@ def find_ways(device: torch.device, wanted: Container[str], *, peers: bool = Tru
             starts[name] = functools.partial(cuda_process, name, backend)
         else:
             absent[name] = "no NVIDIA GPU, or a PyTorch built without CUDA"
-    for name, start in starts.items():
-        if name in wanted:
-            try:
-                ways[name] = start()
-            except RuntimeError as error:
-                absent[name] = str(error)
+    with ThreadPoolExecutor(len(LABELS)) as pool:  # a process takes seconds to import torch
+        started = {name: pool.submit(start) for name, start in starts.items() if name in wanted}
+    for name, peer in started.items():
+        try:
+            ways[name] = peer.result()
+        except RuntimeError as error:
+            absent[name] = str(error)
     return Field({name: ways[name] for name in LABELS if name in ways}, absent)
 
 

@@ -87,7 +87,7 @@ def training_table(results: Results, experiment: str, target: float) -> Table | 
             )
         )
     head = ("way", "test accuracy", f"time to {target:.0%}", "time in all", "first losses off by")
-    return Table("Whole trainings, compilation included.", head, tuple(rows))
+    return Table("Whole trainings, with what the caches left to compile.", head, tuple(rows))
 
 
 def memory_table(results: Results) -> Table | None:
