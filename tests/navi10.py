@@ -1,4 +1,5 @@
-"""Running a script on the RX 5600 XT that is not there: RADV's null hardware compiles kernels and runs nothing.
+"""Running a script on a card that is not there, usually the RX 5600 XT: RADV's null hardware compiles kernels and runs
+nothing.
 
 In: a script that prints JSON in its last line. Out: that JSON. Forbidden: reading results of kernels.
 """
@@ -15,10 +16,15 @@ from typing import Any
 from torchvk_compile.inspection.target import find_target, target_environment
 
 
-def run_for_navi10(script: Path, caches: Path) -> dict[str, Any]:
-    """Run `script` in a process whose ``vk`` device is RADV's Navi 10, with empty caches in `caches`."""
+def run_for_navi10(script: Path, caches: Path, family: str = "navi10") -> dict[str, Any]:
+    """Run `script` in a process whose ``vk`` device is RADV's Navi 10, with empty caches in `caches`.
+
+    `family` is another of RADV's names for the chips it compiles for.
+    """
     environment = os.environ | target_environment(*find_target("navi10"))
     environment |= {
+        "RADV_FORCE_FAMILY": family,
+        "TORCHVK_DEVICE": family.upper(),
         "TORCHVK_VALIDATION": "0",
         "TORCHVK_CACHE_DIR": str(caches / "torchvk"),
         "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),

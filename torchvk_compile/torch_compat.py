@@ -41,6 +41,14 @@ def _torch_version() -> tuple[int, ...]:
     return tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 
 
+def rounds_float32_products() -> bool:
+    """Whether `torch.set_float32_matmul_precision` lets float32 products be made of rounded factors.
+
+    So does ``torch.backends.cuda.matmul.fp32_precision``; where it was set, the public getter of the former raises.
+    """
+    return torch._C._get_fp32_precision_getter("cuda", "matmul") in ("tf32", "bf16")
+
+
 def inductor_cache_directory() -> Path:
     """Where Inductor keeps compiled graphs; the directory need not exist."""
     from torch._inductor.runtime.cache_dir_utils import default_cache_dir

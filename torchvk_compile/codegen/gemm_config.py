@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from torchvk_compile import config
+from torchvk_compile.codegen.cooperative import CooperativeConfig, Fragment
 from torchvk_compile.codegen.tiles import SHARED_MEMORY, Panel, Tile, compute_units
 
 
@@ -67,7 +68,10 @@ class RowConfig:
 
 
 ROWS = RowConfig()
-GemmConfig = TileConfig | PanelConfig
+GemmConfig = TileConfig | PanelConfig | CooperativeConfig
+
+Split = TypeVar("Split", bound=TileConfig | CooperativeConfig)
+"""A kind of tile whose K workgroups may share."""
 
 # 8x8 outputs per invocation: 16 FMA per 16-byte read of shared memory, in 128 registers on RDNA.
 LARGE = TileConfig(128, 128, 8, 8, 16)
@@ -78,7 +82,21 @@ SMALL = TileConfig(32, 32, 4, 4, 16)
 TALL = TileConfig(64, 16, 4, 4, 32)
 WIDE = TileConfig(16, 64, 4, 4, 32)
 
-# Share of a compute unit's peak that one workgroup reaches alone, and that many together reach.
+_COOPERATIVE = ((128, 256, 64), (128, 128, 64), (64, 64, 32))
+"""Rows and columns of cooperative tiles, and those of a subgroup's square."""
+
+_NVIDIA = 0x10DE
+_LARGEST_SQUARE_ELSEWHERE = 32
+"""RDNA3 holds fragments of operands twice: subgroups that own 64 x 64 outputs spill there (Mesa 25.0)."""
+
+# FLOP/s of a compute unit that one workgroup reaches alone, and that many together reach: cooperative tiles.
+_COOPERATIVE_RATES = {
+    (128, 256): (2.0e12, 2.0e12),
+    (128, 128): (1.1e12, 1.9e12),
+    (64, 64): (0.5e12, 1.1e12),
+}
+
+# Share of a compute unit's peak that one workgroup reaches alone, and that many together reach: other tiles.
 _RATES = {
     (128, 128): (0.62, 0.64),
     (128, 64): (0.46, 0.58),
@@ -89,6 +107,8 @@ _RATES = {
     (16, 64): (0.13, 0.26),
 }
 _UNIT_FLOPS = 0.4e12
+"""Peak of a compute unit, without matrix units."""
+
 _UNIT_BYTES = 20e9
 _PASS_SECONDS = 3e-6
 """What one more dispatch that waits for the one before it costs."""
@@ -117,7 +137,13 @@ _SHORTEST_PART = 64
 
 
 def choose_config(
-    profile: Any, batch: int, m: int, n: int, k: int, accumulator: torch.dtype
+    profile: Any,
+    batch: int,
+    m: int,
+    n: int,
+    k: int,
+    accumulator: torch.dtype,
+    cooperative: Sequence[CooperativeConfig] = (),
 ) -> GemmConfig:
     """The tile for ``batch`` products of (m, k) by (k, n).
 
@@ -125,16 +151,24 @@ def choose_config(
         profile: the device's `DeviceProfile`.
         batch, m, n, k: sizes, or hints of them.
         accumulator: dtype of the sums.
+        cooperative: tiles of cooperative matrices that have these operands, see `cooperative_tiles`.
     """
     if runs_panels(profile, accumulator):
         return _panel(profile, batch * m * n * k)
-    config = _all_tiles(profile, batch, m, n, k, accumulator)[0]
-    assert config.shared_bytes(accumulator.itemsize) <= SHARED_MEMORY
+    config = _all_tiles(profile, batch, m, n, k, accumulator, cooperative)[0]
+    if isinstance(config, TileConfig):
+        assert config.shared_bytes(accumulator.itemsize) <= SHARED_MEMORY
     return config
 
 
 def alternatives(
-    profile: Any, batch: int, m: int, n: int, k: int, accumulator: torch.dtype
+    profile: Any,
+    batch: int,
+    m: int,
+    n: int,
+    k: int,
+    accumulator: torch.dtype,
+    cooperative: Sequence[CooperativeConfig] = (),
 ) -> list[GemmConfig | RowConfig]:
     """Everything that is worth measuring for a product, what the model expects most of first.
 
@@ -145,33 +179,57 @@ def alternatives(
         lanes = profile.subgroup_size
         panels = [PanelConfig(*size, lanes, min(8, lanes)) for size in _PANELS]
         return [*found, *sorted(panels, key=lambda panel: _panel_cost(panel, m, n)), SMALL]
-    return found + best_of_each(_all_tiles(profile, batch, m, n, k, accumulator))
+    tiles = _all_tiles(profile, batch, m, n, k, accumulator, cooperative)
+    return found + best_of_each(tiles)
 
 
-def best_of_each(ranked: Sequence[TileConfig]) -> list[TileConfig]:
+def cooperative_tiles(
+    profile: Any, fragment: Fragment | None, products: int
+) -> list[CooperativeConfig]:
+    """The tiles of cooperative matrices that a device can run; none without a `fragment`."""
+    if fragment is None:
+        return []
+    # Two parts of each operand take twice the memory.
+    block_k = max(fragment.k, 32 if products == 1 else 16)
+    tiles = [
+        CooperativeConfig(fragment, m, n, square, square, block_k, products)
+        for m, n, square in _COOPERATIVE
+        if profile.vendor_id == _NVIDIA or square <= _LARGEST_SQUARE_ELSEWHERE
+    ]
+    return [tile for tile in tiles if tile.fits(profile)]
+
+
+def best_of_each(ranked: Sequence[Split]) -> list[Split]:
     """The same tiles, each with its best split before any with another one."""
-    first: dict[TileConfig, TileConfig] = {}
+    first: dict[Split, Split] = {}
     for tile in ranked:
         first.setdefault(dataclasses.replace(tile, split_k=1), tile)
     return list(dict.fromkeys([*first.values(), *ranked]))
 
 
 def _all_tiles(
-    profile: Any, batch: int, m: int, n: int, k: int, accumulator: torch.dtype
-) -> list[TileConfig]:
+    profile: Any,
+    batch: int,
+    m: int,
+    n: int,
+    k: int,
+    accumulator: torch.dtype,
+    cooperative: Sequence[CooperativeConfig],
+) -> list[TileConfig | CooperativeConfig]:
     """All tiles and splits, the fastest by the model first."""
     # Wider accumulators and 32-bit integer products take more registers than 8x8 outputs leave.
+    tiles: list[TileConfig | CooperativeConfig]
     tiles = [LARGE, HIGH, BROAD, MEDIUM, SMALL] if accumulator is torch.float32 else [SMALL]
     if n <= TALL.block_n:
         tiles.append(TALL)
     if m <= WIDE.block_m:
         tiles.append(WIDE)
-    return by_model(profile, tiles, batch, m, n, k)
+    return by_model(profile, [*tiles, *cooperative], batch, m, n, k)
 
 
 def by_model(
-    profile: Any, tiles: Sequence[TileConfig], batch: int, m: int, n: int, k: int
-) -> list[TileConfig]:
+    profile: Any, tiles: Sequence[Split], batch: int, m: int, n: int, k: int
+) -> list[Split]:
     """Tiles with every sensible split of K, the fastest by the model first, without the hopeless.
 
     Args:
@@ -191,20 +249,32 @@ def by_model(
     return sorted((split for split in splits if seconds[split] <= limit), key=seconds.__getitem__)
 
 
-def _seconds(config: TileConfig, units: int, batch: int, m: int, n: int, k: int) -> float:
+def _seconds(
+    config: TileConfig | CooperativeConfig, units: int, batch: int, m: int, n: int, k: int
+) -> float:
     """Estimated time of a product, fitted to measurements on 132 units at sizes from 512 to 4096.
 
     A compute unit works at the rate that its workgroups reach together; the unit with most of them
     decides. Splitting K adds a pass that reads the partial sums.
     """
-    alone, together = _RATES[config.block_m, config.block_n]
+    alone, together = _rates(config)
     per_unit = -(-config.tiles(batch, m, n) * config.split_k // units)
     flops = 2 * config.block_m * config.block_n * -(-k // config.split_k)
-    seconds = per_unit * flops / (_UNIT_FLOPS * min(together, per_unit * alone))
+    seconds = per_unit * flops / min(together, per_unit * alone)
     if config.split_k > 1:
         moved = 4 * batch * m * n * (2 * config.split_k + 1)
         seconds = seconds * _SPLIT_MARGIN + _PASS_SECONDS + moved / (units * _UNIT_BYTES)
     return seconds
+
+
+def _rates(config: TileConfig | CooperativeConfig) -> tuple[float, float]:
+    """FLOP/s of a compute unit that one workgroup reaches alone, and that many together reach."""
+    size = config.block_m, config.block_n
+    if isinstance(config, CooperativeConfig):
+        alone, together = _COOPERATIVE_RATES[size]
+        return alone / config.products, together / config.products
+    alone, together = _RATES[size]
+    return alone * _UNIT_FLOPS, together * _UNIT_FLOPS
 
 
 def runs_panels(profile: Any, accumulator: torch.dtype) -> bool:

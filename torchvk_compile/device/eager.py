@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from torchvk_compile import torch_compat
 from torchvk_compile.audit import events
 from torchvk_compile.device import random, tensors
 from torchvk_compile.device.operators import OperatorInfo, operator_info
@@ -51,8 +52,12 @@ Director = Callable[[list[torch.Tensor], tuple[Any, ...], dict[str, Any]], Direc
 _MAX_RUNNERS = 8192
 
 # Without torch's Python wrappers around them: every eager call asks.
-_are_deterministic = torch._C._get_deterministic_algorithms
-_default_dtype = torch.get_default_dtype
+_SETTINGS = (
+    torch._C._get_deterministic_algorithms,
+    torch.get_default_dtype,
+    torch_compat.rounds_float32_products,
+)
+"""What a compiled call depends on besides its arguments: True, False or a dtype each."""
 
 _plan_log = logging.getLogger("torchvk.plans")
 
@@ -79,6 +84,11 @@ def run(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
             with random.drawn_from(generator):
                 return call(op, info, args, kwargs)
     return call(op, info, args, kwargs)
+
+
+def settings() -> tuple[Any, ...]:
+    """What torch is set to now, of all that a compiled call depends on besides its arguments."""
+    return tuple([setting() for setting in _SETTINGS])
 
 
 def fallback() -> Callable[..., Any]:
@@ -138,7 +148,7 @@ def _known_calls() -> OperatorCalls:
 
     return _runtime.OperatorCalls(
         tensor_from_capsule=tensors.tensor_from_capsule,
-        settings=(_are_deterministic, _default_dtype),
+        settings=_SETTINGS,
         watchers=(events.listeners, spans.watchers),
         is_logged=is_logged,
         launched=executor.note_launch,
@@ -151,7 +161,7 @@ def call(
     """`run` for a call without a generator; every eager operator that is compiled comes through here."""
     found: list[torch.Tensor] = []
     # The operator's description stands for it: hashing an OpOverload runs Python code.
-    parts: list[Any] = [info, _are_deterministic(), _default_dtype()]
+    parts: list[Any] = [info, *settings()]
     _describe(args, parts, found)
     if kwargs:
         for name, value in kwargs.items():
@@ -189,7 +199,7 @@ def key_of_any_numbers(
     Which arguments share memory is not part of it: calls that write and whose tensors do are none of them.
     """
     found: list[torch.Tensor] = []
-    parts: list[Any] = [info, _are_deterministic(), _default_dtype()]
+    parts: list[Any] = [info, *settings()]
     _describe(args, parts, found, exact=False)
     for name, value in kwargs.items():
         parts.append(name)

@@ -355,7 +355,7 @@ def _same_view(info: OperatorInfo, found: list[torch.Tensor]) -> tuple[int, ...]
 def _family_key(
     call: Any, found: list[torch.Tensor], same_view: tuple[int, ...]
 ) -> tuple[Any, ...]:
-    parts: list[Any] = [call.op, str(call.spec), same_view]
+    parts: list[Any] = [call.op, str(call.spec), same_view, eager.settings()]
     numbers = frozenset(call.numbers)
     for position, leaf in enumerate(call.leaves):
         if isinstance(leaf, torch.Tensor):

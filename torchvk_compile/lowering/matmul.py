@@ -16,7 +16,8 @@ from torch._inductor.lowering import expand, full
 from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V, ops
 
-from torchvk_compile import config
+from torchvk_compile import config, torch_compat
+from torchvk_compile.codegen.cooperative import CooperativeConfig, fragment_of
 from torchvk_compile.codegen.device_profile import profile_of
 from torchvk_compile.codegen.dtypes import require_supported
 from torchvk_compile.codegen.gemm import GemmKernel
@@ -26,6 +27,7 @@ from torchvk_compile.codegen.gemm_config import (
     RowConfig,
     alternatives,
     choose_config,
+    cooperative_tiles,
 )
 from torchvk_compile.codegen.template_kernel import Epilogue
 from torchvk_compile.errors import UnsupportedOperatorError
@@ -145,10 +147,13 @@ def matmul(
         return sizevars.optimization_hint(size, fallback=_HINT)
 
     sizes = hint(sympy_product(batch)), hint(m), hint(n), hint(k)
+    cooperative = cooperative_tiles_for(profile, dtype)
     rows = _templates_are_off() or (not sum_batch and _is_row_of_dot_products(a, b))
     config = chosen(
-        ROWS if rows else choose_config(profile, *sizes, accumulator),
-        lambda: [] if _templates_are_off() else alternatives(profile, *sizes, accumulator),
+        ROWS if rows else choose_config(profile, *sizes, accumulator, cooperative),
+        lambda: (
+            [] if _templates_are_off() else alternatives(profile, *sizes, accumulator, cooperative)
+        ),
         lambda: _problem(a, b, bias, beta, alpha, layout.dtype, sum_batch),
     )
     if isinstance(config, RowConfig):
@@ -162,6 +167,19 @@ def matmul(
     while len(sums.get_size()) > len(size):
         sums = _total(sums)
     return _finished(sums, layout, epilogue)
+
+
+def cooperative_tiles_for(profile: Any, dtype: torch.dtype) -> list[CooperativeConfig]:
+    """What computes products of `dtype` on the device's matrix units, as exactly as the user wants them.
+
+    float32 products are three of bfloat16 where `torch.set_float32_matmul_precision` allows it; "medium", which allows
+    one, counts as "high".
+    """
+    if dtype is not torch.float32:
+        return cooperative_tiles(profile, fragment_of(profile, dtype), products=1)
+    if not torch_compat.rounds_float32_products():
+        return []
+    return cooperative_tiles(profile, fragment_of(profile, torch.bfloat16), products=3)
 
 
 def _problem(
