@@ -23,6 +23,7 @@ LAYOUTS = {
     "tn": lambda a, b, bias: a.t() @ b,
     "strided": lambda a, b, bias: a[:, ::2] @ b[::2],
 }
+TILES = ("LARGE", "HIGH", "BROAD", "MEDIUM", "SLICED", "SMALL", "SMALL_SLICED", "TALL", "WIDE")
 SIZE = 512
 
 
@@ -48,7 +49,7 @@ def main() -> None:
     # The tiling is chosen here, which Inductor's graph cache cannot know.
     inductor_config.force_disable_caches = True
     result = {}
-    for name in ("LARGE", "HIGH", "BROAD", "MEDIUM", "SMALL", "TALL", "WIDE"):
+    for name in TILES:
         config = getattr(gemm_config, name)
         for layout in LAYOUTS:
             result[f"{name} {layout} float32"] = _statistics(config, layout, torch.float32)

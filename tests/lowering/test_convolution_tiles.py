@@ -13,8 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from torchvk_compile.codegen import convolution_config
-from torchvk_compile.codegen.convolution_config import DIRECT, FLAT, SLIM
-from torchvk_compile.codegen.gemm_config import BROAD, LARGE, SMALL, TileConfig
+from torchvk_compile.codegen.convolution_config import DIRECT, FLAT, SLIM, fills_tiles
+from torchvk_compile.codegen.gemm_config import BROAD, SMALL, TileConfig
+from torchvk_compile.codegen.tiles import AMD
 from torchvk_compile.lowering import convolution, convolution_weights
 
 Check = Callable[..., None]
@@ -27,9 +28,10 @@ TALL = TileConfig(32, 16, 4, 4, 8)
 pytestmark = pytest.mark.usefixtures("fresh_graphs")
 
 
-def use(monkeypatch: pytest.MonkeyPatch, config: TileConfig) -> None:
+def use(monkeypatch: pytest.MonkeyPatch, config: TileConfig, *, turn_weights: bool = False) -> None:
     for room in (convolution, convolution_weights):
         monkeypatch.setattr(room, "choose_config", lambda *_, **__: config)
+    monkeypatch.setattr(convolution, "pays_to_turn_weights", lambda *_: turn_weights)
 
 
 def run(check: Check, function: Callable[..., Any], *inputs: Tensor) -> None:
@@ -57,6 +59,43 @@ def test_tiles(
         x,
         w,
         torch.randn(20),
+    )
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["nchw", "nhwc"])
+@pytest.mark.parametrize("channels", [32, 28])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_weight_gradients_by_tap(
+    assert_close_like_cpu: Check,
+    monkeypatch: pytest.MonkeyPatch,
+    parts: int,
+    channels: int,
+    last: bool,
+) -> None:
+    """Tiles that keep to one tap, with channels that fill them or almost do."""
+    config = dataclasses.replace(QUICK, block_k=16, slices=2, split_k=parts)
+    use(monkeypatch, config)
+    assert fills_tiles(channels, config)
+    layout = torch.channels_last if last else torch.contiguous_format
+    x = torch.randn(2, 2 * channels, 7, 6).contiguous(memory_format=layout)
+    run(
+        assert_close_like_cpu,
+        lambda x, w: F.conv2d(x, w, padding=(1, 0), stride=(1, 2), groups=2),
+        x,
+        torch.randn(12, channels, 3, 2),
+    )
+
+
+@pytest.mark.parametrize("operator", [F.conv2d, F.conv_transpose2d])
+def test_turned_weights(
+    assert_close_like_cpu: Check, monkeypatch: pytest.MonkeyPatch, operator: Callable[..., Any]
+) -> None:
+    use(monkeypatch, QUICK, turn_weights=True)
+    run(
+        assert_close_like_cpu,
+        lambda x, w: operator(x, w, padding=1, stride=2, groups=2),
+        torch.randn(2, 16, 7, 6),
+        torch.randn(16, 8 if operator is F.conv2d else 6, 3, 3),
     )
 
 
@@ -95,16 +134,31 @@ def test_tiles_in_use(
 
 
 def test_the_choice_follows_the_grid() -> None:
-    def choose(m: int, n: int, k: int, *, long: bool = False, units: int = 36) -> TileConfig:
-        profile = SimpleNamespace(device_type="discrete", compute_units=units)
-        return convolution_config.choose_config(profile, 1, m, n, k, torch.float32, long=long)
+    profile = SimpleNamespace(device_type="discrete", compute_units=36, vendor_id=AMD)
+
+    def choose(m: int, n: int, k: int, *, taps: int = 1) -> TileConfig:
+        return convolution_config.choose_config(profile, 1, m, n, k, torch.float32, taps=taps)
 
     assert choose(64, 100_000, 576) == BROAD
-    assert choose(64, 3200, 576).split_k > 1
+    assert choose(256, 784, 2304).split_k > 1
     assert choose(3, 100_000, 576).block_m == FLAT.block_m
-    weights = choose(128, 1152, 100_000, long=True)
-    assert weights == dataclasses.replace(LARGE, split_k=weights.split_k)
-    assert weights.split_k > 1
+    for channels in (64, 128):
+        weights = choose(channels, channels * 9, 100_000, taps=9)
+        assert weights.split_k > 1
+        assert channels % weights.block_n == 0
+
+
+def test_weights_are_turned_where_that_pays() -> None:
+    profile = SimpleNamespace(device_type="discrete", compute_units=36, vendor_id=AMD)
+
+    def pays(channels: int, pixels: int, config: TileConfig = BROAD) -> bool:
+        nbytes = 4 * 9 * channels**2
+        size = (channels, pixels, 9 * channels)
+        return convolution_config.pays_to_turn_weights(profile, config, 1, *size, nbytes)
+
+    assert pays(64, 100_000)
+    assert not pays(16, 64)
+    assert not pays(64, 100_000, DIRECT)
 
 
 def test_no_workgroup_needs_more_shared_memory_than_every_device_has() -> None:

@@ -17,7 +17,9 @@ _VGPRS = {
     "HIGH": 168,
     "BROAD": 168,
     "MEDIUM": 168,
+    "SLICED": 128,
     "SMALL": 84,
+    "SMALL_SLICED": 64,
     "TALL": 168,
     "WIDE": 168,
 }

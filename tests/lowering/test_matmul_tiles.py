@@ -16,13 +16,16 @@ from torchvk_compile.codegen.gemm_config import (
     HIGH,
     LARGE,
     MEDIUM,
+    SLICED,
     SMALL,
+    SMALL_SLICED,
     TALL,
     WIDE,
     GemmConfig,
     PanelConfig,
 )
 from torchvk_compile.codegen.template_kernel import TemplateKernel
+from torchvk_compile.codegen.tiles import AMD, NVIDIA
 from torchvk_compile.lowering import matmul
 
 pytestmark = pytest.mark.usefixtures("fresh_graphs")
@@ -48,7 +51,7 @@ def test_tiles_of_any_layout(vk: torch.device, monkeypatch: pytest.MonkeyPatch) 
         check(layouts, values(70, k), values(k, 68), values(68), device=vk)
 
 
-@pytest.mark.parametrize("config", [LARGE, HIGH, BROAD, MEDIUM, TALL, WIDE], ids=str)
+@pytest.mark.parametrize("config", [LARGE, HIGH, BROAD, MEDIUM, SLICED, TALL, WIDE], ids=str)
 def test_tiles(vk: torch.device, monkeypatch: pytest.MonkeyPatch, config: GemmConfig) -> None:
     use(monkeypatch, config)
     check(lambda a, b: torch.relu(a @ b.t()), values(130, 20), values(137, 20), device=vk)
@@ -76,6 +79,22 @@ def test_tiles_of_other_dtypes(
     for offset in (0, 1):  # the second is not aligned
         bias, a, b = (values(n + offset, dtype=dtype)[offset:] for n in (36, 33 * 20, 20 * 36))
         check(torch.addmm, bias, a.view(33, 20), b.view(20, 36), device=vk, compiled=compiled)
+
+
+@pytest.mark.parametrize("slices, parts", [(2, 1), (4, 3)])
+def test_slices_add_up(
+    vk: torch.device, monkeypatch: pytest.MonkeyPatch, slices: int, parts: int
+) -> None:
+    config = dataclasses.replace(SMALL, block_k=32, slices=slices, split_k=parts)
+    use(monkeypatch, config)
+    for k in (20, 200):  # less than a step, and several of which the last is partly empty
+        check(layouts, values(70, k), values(k, 68), values(68), device=vk)
+
+
+def test_slices_of_integers(vk: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, SMALL_SLICED)
+    a, b = (values(*size, dtype=torch.int64) for size in ((33, 40), (40, 36)))
+    check(torch.mm, a, b, device=vk)
 
 
 @pytest.mark.parametrize("parts", [3, 16])
@@ -128,16 +147,31 @@ def _profile(device: torch.device) -> Any:
 
 
 def test_the_choice_follows_the_grid() -> None:
-    def choose(units: int, *size: int, dtype: torch.dtype = torch.float32) -> GemmConfig:
-        profile = SimpleNamespace(device_type="discrete", compute_units=units)
+    def choose(
+        units: int, *size: int, dtype: torch.dtype = torch.float32, vendor: int = AMD
+    ) -> GemmConfig:
+        profile = SimpleNamespace(device_type="discrete", compute_units=units, vendor_id=vendor)
         return gemm_config.choose_config(profile, *size, dtype)
 
     assert choose(36, 1, 4096, 4096, 4096) == LARGE
-    assert choose(36, 1, 512, 512, 512) == MEDIUM
-    assert choose(132, 1, 1024, 1024, 1024).block_m <= 128
+    assert choose(36, 1, 512, 512, 512).block_m == 64
     assert choose(36, 1, 64, 64, 32) == SMALL
     assert choose(36, 1, 4096, 10, 256).block_n == TALL.block_n
     assert choose(36, 1, 8, 4096, 4096).block_m == WIDE.block_m
     assert choose(36, 1, 64, 64, 100_000).split_k > 8
     assert choose(36, 1, 4096, 4096, 4096, dtype=torch.float64) == SMALL
-    assert choose(0, 1, 300, 300, 300).split_k >= 1
+    assert choose(0, 1, 300, 300, 300, vendor=0).split_k >= 1
+    # Few tiles for many units: more invocations share each.
+    assert choose(132, 1, 1024, 1024, 1024, vendor=NVIDIA) == SLICED
+    assert choose(132, 1, 512, 512, 512, vendor=NVIDIA) == SMALL_SLICED
+
+
+def test_a_split_gives_every_unit_as_many_workgroups() -> None:
+    profile = SimpleNamespace(device_type="discrete", compute_units=36, vendor_id=AMD)
+    config = gemm_config.choose_config(profile, 1, 64, 64, 100_000, torch.float32)
+    assert config.tiles(1, 64, 64) * config.split_k % 36 == 0
+
+
+def test_a_workgroup_shares_its_loads_evenly() -> None:
+    with pytest.raises(ValueError, match="evenly"):
+        dataclasses.replace(SMALL, slices=8)

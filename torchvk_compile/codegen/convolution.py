@@ -18,7 +18,7 @@ from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import CeilDiv
 
-from torchvk_compile.codegen.convolution_config import is_direct, workgroup
+from torchvk_compile.codegen.convolution_config import MOST_PADDING, is_direct, workgroup
 from torchvk_compile.codegen.convolution_geometry import Axis
 from torchvk_compile.codegen.convolution_operand import conversions, operand_text
 from torchvk_compile.codegen.dtypes import compute_type, storage_type
@@ -26,9 +26,6 @@ from torchvk_compile.codegen.gemm_config import TileConfig
 from torchvk_compile.codegen.grid import is_folded
 from torchvk_compile.codegen.layout import LANES
 from torchvk_compile.codegen.template_kernel import Epilogue, TemplateKernel
-
-_MOST_PADDING = 4 / 3
-"""How much longer the reduction may become by rounding the channels of every tap up to whole steps."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,7 +181,7 @@ class PatchKernel(TemplateKernel):
         padded = -(-product.channels // block_k) * block_k
         taps = [axis.taps for axis in product.axes]
         count = math.prod(taps)
-        if product.phases > 1 or count == 1 or padded <= _MOST_PADDING * product.channels:
+        if product.phases > 1 or count == 1 or padded <= MOST_PADDING * product.channels:
             return "taps"
         channel_stride = self._weight_strides()[2]
         unit = self._tap_unit()

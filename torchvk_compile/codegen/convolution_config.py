@@ -16,19 +16,30 @@ from torchvk_compile.codegen.gemm_config import (
     HIGH,
     LARGE,
     MEDIUM,
+    SLICED,
     SMALL,
+    SMALL_SLICED,
     TileConfig,
     best_of_each,
     by_model,
+    pass_seconds,
+    seconds_of,
 )
-from torchvk_compile.codegen.layout import WorkgroupLayout
-from torchvk_compile.codegen.tiles import SHARED_MEMORY, compute_units
-
-_LEAST_SPLIT_STEPS = 8
-"""Steps of block_k that a workgroup should have left when K is split."""
+from torchvk_compile.codegen.layout import LANES, WorkgroupLayout
+from torchvk_compile.codegen.tiles import SHARED_MEMORY
 
 _MOST_PARTS = 64
-"""Partial sums of an output that the second pass adds up, at most."""
+"""Partial sums of an output that the second pass of CPU drivers adds up, at most."""
+
+_DIRECT_TILES = 256
+_LEAST_DIRECT_STEPS = 512
+"""Invocations that keep a CPU driver busy, and steps of K that each should have left."""
+
+MOST_PADDING = 4 / 3
+"""How much longer a dimension may become by rounding the channels of every tap up to whole steps or tiles."""
+
+_GATHERED_SHARE = 0.1
+"""Of the instructions of a tile's main loop on Navi 10, those that gather weights: 1143 with them, 1030 without."""
 
 # On a CPU driver an invocation computes its outputs alone: shared memory is slow there and unrolled tiles take long to
 # compile.
@@ -44,7 +55,9 @@ CONFIGS = {
     "broad": BROAD,
     "high": HIGH,
     "medium": MEDIUM,
+    "sliced": SLICED,
     "small": SMALL,
+    "small sliced": SMALL_SLICED,
     "flat": FLAT,
     "slim": SLIM,
 }
@@ -69,7 +82,7 @@ def choose_config(
     k: int,
     accumulator: torch.dtype,
     *,
-    long: bool = False,
+    taps: int = 1,
 ) -> TileConfig:
     """The tile for `count` products of (m, k) by (k, n).
 
@@ -80,58 +93,66 @@ def choose_config(
         count: products side by side (groups, phases).
         m, n, k: sizes, or hints of them.
         accumulator: dtype of the sums.
-        long: K is much longer than m and n, as in weight gradients.
+        taps: the columns are so many times those of a tap, as in weight gradients.
     """
     if profile.device_type == "cpu":
-        return _split(profile, DIRECT, count, m, n, k)
-    units = compute_units(profile)
-    config = _tile(m, n, accumulator, long)
-    splits = min(k // (_LEAST_SPLIT_STEPS * config.block_k), _MOST_PARTS if long else 8)
-    if config is not SMALL and config.tiles(count, m, n) * max(splits, 1) < units:
-        # Not even shared tiles would keep the device busy.
-        config = SMALL
+        return _split(DIRECT, count, m, n, k)
+    config = _all_tiles(profile, count, m, n, k, accumulator, taps)[0]
     assert config.shared_bytes(accumulator.itemsize) <= SHARED_MEMORY
-    return _split(profile, config, count, m, n, k)
+    return config
 
 
 def alternatives(
-    profile: Any, count: int, m: int, n: int, k: int, accumulator: torch.dtype
+    profile: Any, count: int, m: int, n: int, k: int, accumulator: torch.dtype, *, taps: int = 1
 ) -> list[TileConfig]:
-    """Everything that is worth measuring, what the model of matrix products expects most of first.
+    """Everything that is worth measuring, what the model expects most of first.
 
     Arguments as for `choose_config`.
     """
     if profile.device_type == "cpu":
         direct = [dataclasses.replace(DIRECT, block_m=r, thread_m=r) for r in _DIRECT_ROWS]
-        return [_split(profile, config, count, m, n, k) for config in direct] + [SMALL]
-    tiles = list(CONFIGS.values()) if accumulator is torch.float32 else [SMALL, FLAT, SLIM]
-    return best_of_each(by_model(profile, tiles, count, m, n, k))
+        return [_split(config, count, m, n, k) for config in direct] + [SMALL]
+    return best_of_each(_all_tiles(profile, count, m, n, k, accumulator, taps))
 
 
-def _tile(m: int, n: int, accumulator: torch.dtype, long: bool) -> TileConfig:
-    """The tile that fits the product's narrower side, measured on a large GPU.
+def pays_to_turn_weights(
+    profile: Any, config: TileConfig, count: int, m: int, n: int, k: int, nbytes: int
+) -> bool:
+    """Whether to copy weights whose vectors an invocation would have to gather element by element.
 
-    At 64 channels 64 x 128 reaches 34 TFLOP/s where 128 x 128 reaches 18; weight gradients, whose tiles are few, go
-    fastest with the largest that fits.
+    Args:
+        profile: the device's `DeviceProfile`.
+        config: the tile.
+        count, m, n, k: as for `choose_config`.
+        nbytes: size of the weights.
     """
-    if m <= FLAT.block_m:
-        return FLAT
-    if n <= SLIM.block_n:
-        return SLIM
-    if accumulator.itemsize > 4 or min(m, n) <= SMALL.block_m:
-        return SMALL
-    if m > 64 and n > 64:
-        return LARGE if long else BROAD
-    if n > 64:
-        return BROAD
-    return HIGH if m > 64 else MEDIUM
+    if is_direct(config):
+        return False
+    product = seconds_of(config, profile, config.tiles(count, m, n), count * m * n, k)
+    return _GATHERED_SHARE * product > pass_seconds(profile, 2 * nbytes)
 
 
-def _split(profile: Any, config: TileConfig, count: int, m: int, n: int, k: int) -> TileConfig:
-    """Let several workgroups share one tile's K where there are too few tiles to keep the device busy."""
-    units = compute_units(profile)
-    wanted = 2 * units if profile.device_type != "cpu" else 256
-    least = _LEAST_SPLIT_STEPS * config.block_k if not is_direct(config) else 512
+def fills_tiles(channels: int, config: TileConfig) -> bool:
+    """Whether tiles of a weight gradient's columns may keep to one tap each without much waste."""
+    padded = -(-channels // config.block_n) * config.block_n
+    return channels % LANES == 0 and not is_direct(config) and padded <= MOST_PADDING * channels
+
+
+def _all_tiles(
+    profile: Any, count: int, m: int, n: int, k: int, accumulator: torch.dtype, taps: int
+) -> list[TileConfig]:
+    """All tiles and splits, the fastest by the model of matrix products first."""
+    tiles = list(CONFIGS.values()) if accumulator is torch.float32 else [SMALL, FLAT, SLIM]
+    by_tap = [tile for tile in tiles if fills_tiles(n // taps, tile)] if taps > 1 else []
+
+    def number(tile: TileConfig) -> int:
+        return tile.tiles(count * taps, m, n // taps) if by_tap else tile.tiles(count, m, n)
+
+    return by_model(profile, by_tap or tiles, number, count * m * n, k)
+
+
+def _split(config: TileConfig, count: int, m: int, n: int, k: int) -> TileConfig:
+    """For CPU drivers: several invocations share one tile's K where there are too few tiles to keep all cores busy."""
     tiles = max(config.tiles(count, m, n), 1)
-    parts = min((wanted + tiles // 2) // tiles, k // least, _MOST_PARTS)
+    parts = min((_DIRECT_TILES + tiles // 2) // tiles, k // _LEAST_DIRECT_STEPS, _MOST_PARTS)
     return dataclasses.replace(config, split_k=parts) if parts > 1 else config

@@ -17,7 +17,7 @@ from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import CeilDiv
 
-from torchvk_compile.codegen.convolution_config import is_direct, workgroup
+from torchvk_compile.codegen.convolution_config import fills_tiles, is_direct, workgroup
 from torchvk_compile.codegen.convolution_geometry import Axis
 from torchvk_compile.codegen.convolution_operand import operand_text
 from torchvk_compile.codegen.dtypes import compute_type
@@ -105,7 +105,11 @@ class WeightGradientKernel(TemplateKernel):
     def shell_values(self) -> dict[str, Any]:
         product, config = self._product, self._config
         columns = product.channels * product.taps
-        tiles = -(-product.rows // config.block_m) * -(-columns // config.block_n)
+        tiles_m = -(-product.rows // config.block_m)
+        one_tap = product.tap_major and fills_tiles(product.channels, config)
+        tap_tiles = -(-product.channels // config.block_n)
+        tiles_n = product.taps * tap_tiles if one_tap else -(-columns // config.block_n)
+        tiles = tiles_m * tiles_n
         invocations = sympy.Integer(tiles * product.groups * config.split_k)
         self.groups = CeilDiv(invocations, 64) if is_direct(config) else invocations
         sizevars = V.graph.sizevars
@@ -127,8 +131,11 @@ class WeightGradientKernel(TemplateKernel):
             "scalar": compute_type(self._accumulator),
             "floating": self._accumulator.is_floating_point,
             "columns": columns,
-            "tiles_m": -(-product.rows // config.block_m),
-            "tiles_n": -(-columns // config.block_n),
+            "tiles_m": tiles_m,
+            "tiles_n": tiles_n,
+            "tap_tiles": tap_tiles,
+            "one_tap": one_tap,
+            "whole_n": product.channels % config.block_n == 0,
             "folded": is_folded(self.groups),
             "axes": self._axes(),
             "image": self.extent("image", product.image),

@@ -12,6 +12,9 @@ from typing import Any
 _ASSUMED_COMPUTE_UNITS = 32
 """Used where the driver does not tell; a mid-range card."""
 
+NVIDIA, AMD = 0x10DE, 0x1002
+"""Vendors of PCI devices."""
+
 SHARED_MEMORY = 32 * 1024
 """Bytes of shared memory that a workgroup may use on any device."""
 
@@ -19,6 +22,11 @@ SHARED_MEMORY = 32 * 1024
 def compute_units(profile: Any) -> int:
     """Compute units of a device (a `DeviceProfile`), assumed where its driver does not tell."""
     return profile.compute_units or _ASSUMED_COMPUTE_UNITS
+
+
+def lanes_per_unit(profile: Any) -> int:
+    """float32 operations that a compute unit starts per cycle; drivers do not tell."""
+    return 128 if profile.vendor_id == NVIDIA else 64
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,11 @@ from torch._inductor.virtualized import V, ops
 from torch.utils._sympy.functions import FloorDiv
 
 from torchvk_compile.codegen.convolution import PatchKernel, PatchProduct
-from torchvk_compile.codegen.convolution_config import alternatives, choose_config
+from torchvk_compile.codegen.convolution_config import (
+    alternatives,
+    choose_config,
+    pays_to_turn_weights,
+)
 from torchvk_compile.codegen.convolution_geometry import adjoint_axis, forward_axis
 from torchvk_compile.codegen.device_profile import profile_of
 from torchvk_compile.codegen.dtypes import require_supported
@@ -338,10 +342,14 @@ def multiply_patches(
     winograd = winograd_product(
         geometry, source, size, adjoint=adjoint, channels_last=channels_last
     )
-    config = _config(source, product, winograd, accumulator, problem)
+    profile, sizes = profile_of(source.get_device().index or 0), _sizes(product)
+    config = _config(profile, sizes, winograd, accumulator, problem)
     if isinstance(config, WinogradConfig):
         assert winograd is not None
         return multiply_winograd(source, weights, winograd, config, bias)
+    nbytes = _hint(sympy_product(weights.get_size())) * weights.get_dtype().itemsize
+    if pays_to_turn_weights(profile, config, *sizes, nbytes):
+        weights = _with_consecutive_outputs(weights, adjoint)
     result = _patch_output(source, weights, product, config, accumulator, bias)
     if channels_last:
         result = lowerings[aten.view](result, [batch, *size, all_outputs])
@@ -349,23 +357,27 @@ def multiply_patches(
     return lowerings[aten.view](result, [batch, all_outputs, *size])
 
 
-def _config(
-    source: ir.IRNode,
-    product: PatchProduct,
-    winograd: WinogradProduct | None,
-    accumulator: torch.dtype,
-    problem: Callable[[], Problem],
-) -> TileConfig | WinogradConfig:
-    device = source.get_device()
-    assert device is not None
-    pixels = V.graph.sizevars.optimization_hint(product.pixels, fallback=_HINT)
+def _sizes(product: PatchProduct) -> tuple[int, int, int, int]:
+    """Products side by side, and each one's rows, columns and length of the sums, or hints of them."""
+    pixels = _hint(product.pixels)
     m, n = (pixels, product.outputs) if product.pixel_rows else (product.outputs, pixels)
     k = product.channels
     for axis in product.axes:
         k *= max(phase.taps for phase in axis.phases)
-    sizes = product.groups * product.phases, m, n, k
-    profile = profile_of(device.index or 0)
+    return product.groups * product.phases, m, n, k
 
+
+def _hint(size: sympy.Expr) -> int:
+    return V.graph.sizevars.optimization_hint(size, fallback=_HINT)
+
+
+def _config(
+    profile: Any,
+    sizes: tuple[int, int, int, int],
+    winograd: WinogradProduct | None,
+    accumulator: torch.dtype,
+    problem: Callable[[], Problem],
+) -> TileConfig | WinogradConfig:
     def others() -> list[TileConfig | WinogradConfig]:
         method = [] if winograd is None else [candidate(profile, winograd)]
         return [*method, *alternatives(profile, *sizes, accumulator)]
@@ -402,6 +414,16 @@ def _patch_output(
     inputs = [source, weights] + [bias] * (bias is not None and not split)
     result = ir.TensorBox.create(ir.TemplateBuffer(layout, inputs, make_kernel))
     return finish_parts(result, dtype, epilogue) if split else result
+
+
+def _with_consecutive_outputs(weights: ir.IRNode, adjoint: bool) -> ir.IRNode:
+    """The weights with output channels consecutive in memory, unless either kind of channels is already."""
+    first, second, *taps = weights.get_layout().stride
+    if any(V.graph.sizevars.statically_known_equals(s, 1) for s in (first, second)):
+        return weights
+    channels = [1, 0] if adjoint else [0, 1]
+    order = [*channels, *reversed(range(2, 2 + len(taps)))]
+    return realize_operand(ir.ExternKernel.require_stride_order(ir.TensorBox(weights), order))
 
 
 def finish_parts(

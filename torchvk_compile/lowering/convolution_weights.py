@@ -6,6 +6,7 @@ leave the device idle. Forbidden: Slang text.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,14 @@ import sympy
 import torch
 from torch._inductor import ir
 from torch._inductor.lowering import lowerings
+from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
 
-from torchvk_compile.codegen.convolution_config import alternatives, choose_config
+from torchvk_compile.codegen.convolution_config import (
+    alternatives,
+    choose_config,
+    fills_tiles,
+)
 from torchvk_compile.codegen.convolution_weights import (
     WeightGradientKernel,
     WeightProduct,
@@ -73,24 +79,26 @@ def weight_gradient(
     if flat_pixel_stride(narrow) is None:
         narrow = realize_operand(ir.ExternKernel.require_contiguous(ir.TensorBox(narrow)))
     rows, channels = geometry.channels
+    device = wide.get_device()
+    assert device is not None
+    taps = math.prod(geometry.taps)
+    pixels = V.graph.sizevars.optimization_hint(
+        sympy_product([narrow.get_size()[0], *narrow.get_size()[2:]]), fallback=_HINT
+    )
+    profile = profile_of(device.index or 0)
+    sizes = geometry.groups, rows, channels * taps, pixels
+    config = chosen(
+        choose_config(profile, *sizes, accumulator, taps=taps),
+        lambda: alternatives(profile, *sizes, accumulator, taps=taps),
+        problem,
+    )
     product = WeightProduct(
         axes=geometry.axes(wide.get_size()[2:], narrow.get_size()[2:], adjoint=False),
         batch=wide.get_size()[0],
         groups=geometry.groups,
         rows=rows,
         channels=channels,
-        tap_major=is_channels_last(wide),
-    )
-    device = wide.get_device()
-    assert device is not None
-    columns = channels * product.taps
-    pixels = V.graph.sizevars.optimization_hint(product.batch * product.image, fallback=_HINT)
-    profile = profile_of(device.index or 0)
-    sizes = geometry.groups, rows, columns, pixels
-    config = chosen(
-        choose_config(profile, *sizes, accumulator, long=True),
-        lambda: alternatives(profile, *sizes, accumulator),
-        problem,
+        tap_major=is_channels_last(wide) or fills_tiles(channels, config),
     )
     split = config.split_k > 1
     layout = ir.FixedLayout(
