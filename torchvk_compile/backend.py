@@ -129,8 +129,12 @@ def compile_graph(
 
 def _settings() -> dict[str, Any]:
     from torchvk_compile.lowering.joint_rules import JointRules
+    from torchvk_compile.lowering.online_softmax import OnlineSoftmax
 
-    return torch_compat.inductor_settings() | {"joint_custom_pre_pass": JointRules()}
+    return torch_compat.inductor_settings() | {
+        "joint_custom_pre_pass": JointRules(),
+        "post_grad_custom_pre_pass": OnlineSoftmax(),
+    }
 
 
 _eager = threading.local()

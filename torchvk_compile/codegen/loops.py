@@ -12,6 +12,7 @@ from torch._inductor.codegen.common import CSEVariable, IndentedBuffer
 from torch._inductor.virtualized import V
 
 from torchvk_compile.codegen import layout, resident
+from torchvk_compile.codegen.declarations import Declaration, separate
 
 if TYPE_CHECKING:
     from torch._inductor.codegen.simd import IterationRangesRoot
@@ -61,6 +62,8 @@ class LoopCodegen:
             self._keep_segment(reduction)
             self.bounds_checks.clear()
             return
+        if reduction and not self.layout.persistent and not self.has_scan():
+            self._move_invariants()
         self.body.splice(self.prefix)
         if reduction and not self.layout.persistent:
             self._loop_segment()
@@ -74,6 +77,18 @@ class LoopCodegen:
         self.body.splice(self.after_loop)
         for part in (*pending, self.lane_indexing, self.vector_stores):
             part.clear()
+
+    def _move_invariants(self) -> None:
+        """Put what all iterations of the loop along the row have in common before it."""
+        tree = self._reduction_tree()
+        outside = "\n".join(part.getvalue() for part in (self.lane_indexing, self.vector_loads))
+        declared = (Declaration.parse(line) for line in outside.splitlines())
+        differing = {tree.name, "lane", *(d.name for d in declared if d is not None)}
+        for part in (self.loads, self.compute):
+            same, rest, _ = separate(part.getvalue().splitlines(), differing)
+            self.prefix.writelines(same)
+            part.clear()
+            part.writelines(rest)
 
     def _keep_segment(self, loop: bool) -> None:
         """Put the current segment aside, for `resident.assemble`; the values of its loop stay known."""

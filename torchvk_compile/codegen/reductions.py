@@ -30,6 +30,7 @@ _REDUCERS = {
     "argmin": "ArgMin",
     "welford_reduce": "Welford",
     "welford_combine": "Welford",
+    "online_softmax_reduce": "OnlineSoftmax",
 }
 
 
@@ -40,6 +41,8 @@ class ReductionCodegen:
     prefix: IndentedBuffer
     compute: IndentedBuffer
     after_loop: IndentedBuffer
+    vector_loads: IndentedBuffer
+    vector_stores: IndentedBuffer
     kept_after_loop: set[CSEVariable]
     cse: Any
 
@@ -49,7 +52,7 @@ class ReductionCodegen:
         """Reduce `value` over the reduction dimension.
 
         Returns:
-            One variable, or a tuple (mean, m2, weight) for the Welford kinds.
+            One variable, or a tuple: (mean, m2, weight) for the Welford kinds, (maximum, sum) for online softmax.
         """
         key = (src_dtype, reduction_type, value)
         if key in self.cse.reduction_cache:
@@ -69,6 +72,8 @@ class ReductionCodegen:
             raise NotImplementedError(f"reduction {reduction_type!r}")
         if reduction_type.startswith("welford"):
             return self._welford(dtype, reduction_type, value)
+        if reduction_type == "online_softmax_reduce":
+            return self._online_softmax(value)
         if reduction_type.startswith("arg"):
             return self._arg(dtype, src_dtype, reduction_type, value)
         register = _accumulator(dtype)
@@ -108,6 +113,18 @@ class ReductionCodegen:
         squares = self._combined(f"Sum<{scalar}>", f"{distance} * {distance}", scalar)
         return mean, self._result(squares, register), self._result(length, register)
 
+    def _online_softmax(self, value: Value) -> tuple[CSEVariable, ...]:
+        """The largest value of the row, and the sum of the exponentials of the others' distances from it."""
+        self.require("torchvk_softmax")  # type: ignore[attr-defined]
+        if self.layout.lanes == 1 or self.layout.persistent:
+            state = self._combined("OnlineSoftmax", f"{{ {value}, 1.0f }}", "Exponentials")
+        else:
+            state = self._combined_vectors("OnlineSoftmax", "withFourMore", value, "Exponentials")
+        return (
+            self._result(f"{state}.largest", torch.float32),
+            self._result(f"{state}.sum()", torch.float32),
+        )
+
     def _arg(
         self, dtype: torch.dtype, src_dtype: torch.dtype, reduction_type: str, value: Value
     ) -> CSEVariable:
@@ -137,14 +154,36 @@ class ReductionCodegen:
             guard = "if (column_exists) " if self.guards_columns() else ""  # type: ignore[attr-defined]
             self.prefix.writeline(f"{state_type} {name} = {reducer}.identity();")
             self.compute.writeline(f"{guard}{name} = {reducer}.combine({name}, {fresh});")
-        if layout.columns > 1:
-            shape = f"{layout.rows}, {layout.columns}"
-            if layout.inner:
-                call = f"reduceRow<{reducer}, {shape}, {layout.subgroup}>"
-            else:
-                call = f"reduceColumn<{reducer}, {shape}>"
-            self._result_code().writeline(f"{name} = {call}({name}, row, column);")
+        self._share(name, reducer)
         return name
+
+    def _combined_vectors(
+        self, reducer: str, accumulate: str, value: Value, state_type: str
+    ) -> str:
+        """The same where `accumulate` takes the values of all lanes at once, -infinity for those that are missing."""
+        self.require("torchvk_reduce")  # type: ignore[attr-defined]
+        self.require("torchvk_float")  # type: ignore[attr-defined]
+        name = f"acc{next(self._accumulators)}"
+        lanes = self.layout.lanes
+        vector = f"vector<float, {lanes}>"
+        self.prefix.writeline(f"{state_type} {name} = {reducer}.identity();")
+        self.vector_loads.writeline(f"{vector} {name}_values = {vector}(-INFINITE);")
+        self.compute.writeline(f"{name}_values[lane] = {value};")
+        self.vector_stores.writeline(f"{name} = {accumulate}({name}, {name}_values);")
+        self._share(name, reducer)
+        return name
+
+    def _share(self, name: str, reducer: str) -> None:
+        """Combine the states of a row's invocations."""
+        layout = self.layout
+        if layout.columns == 1:
+            return
+        shape = f"{layout.rows}, {layout.columns}"
+        if layout.inner:
+            call = f"reduceRow<{reducer}, {shape}, {layout.subgroup}>"
+        else:
+            call = f"reduceColumn<{reducer}, {shape}>"
+        self._result_code().writeline(f"{name} = {call}({name}, row, column);")
 
     def _result(self, expression: str, dtype: torch.dtype) -> CSEVariable:
         result = self.cse.newvar(dtype=dtype)

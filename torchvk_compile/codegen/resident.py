@@ -17,15 +17,13 @@ import sympy
 from torch._inductor.codegen.common import IndentedBuffer
 from torch._inductor.codegen.simd_kernel_features import SIMDKernelFeatures
 from torch._inductor.dependencies import MemoryDep
+from torch._inductor.scheduler import SchedulerNode
 from torch._inductor.virtualized import V
 
-_DECLARATION = re.compile(r"(?:const )?(\S+) (\w+) = (.*);")
+from torchvk_compile.codegen.declarations import Declaration, names_in, separate
+
 _READ = re.compile(r"\S+ (\w+) = .*;")
-_NAME = re.compile(r"[A-Za-z_]\w*")
-_ASSIGNMENT = re.compile(r"\s+(tmp\w+) = ")
-_CALL = re.compile(r"\b(?!(?:u?int(?:\d+_t)?|float|double|bool)\()[A-Za-z_]\w*(?:<\w+>)?\(")
 _UNTYPED = ("let", "var")
-_READS = ("load(", "loadMasked(", "loadVector<")
 
 _REGISTERS = 32
 """Registers of an invocation for the elements of a row: RDNA1 keeps its full occupancy up to 48 in all."""
@@ -40,22 +38,34 @@ _LONGEST_BODY = 2048
 def elements_held(features: SIMDKernelFeatures) -> int:
     """How many elements of its row an invocation may keep in registers, 0 if there are too few to be worth it.
 
+    Where no reduction reads the row, all that its loops have in common is computed from positions; and online softmax
+    needs a row only once. Nothing is kept then.
+
     Args:
         features: of a reduction kernel.
     """
-    whole = features.numel * features.reduction_numel
-    made_here = {dep.name for node in features.scheduler_nodes() for dep in node.read_writes.writes}
-    tensors = {
-        dep.name
-        for node in features.scheduler_nodes()
-        for dep in node.read_writes.reads
-        if isinstance(dep, MemoryDep)
-        and dep.name not in made_here
-        and V.graph.sizevars.statically_known_equals(dep.get_numel(), sympy.sympify(whole))
-    }
-    operations = sum(node._body.op_counts.total() for node in features.scheduler_nodes())
+    nodes = features.scheduler_nodes()
+    made_here = {dep.name for node in nodes for dep in node.read_writes.writes}
+    read = {node: _whole_tensors(node, features) for node in nodes}
+    if not any(names for node, names in read.items() if node.is_reduction()):
+        return 0
+    if any(node.node.get_reduction_type() == "online_softmax_reduce" for node in nodes):
+        return 0
+    tensors = set().union(*read.values()) - made_here
+    operations = sum(node._body.op_counts.total() for node in nodes)
     elements = min(_REGISTERS // max(len(tensors), 1), _LONGEST_BODY // operations)
     return 0 if elements < _FEWEST else 1 << (elements.bit_length() - 1)
+
+
+def _whole_tensors(node: SchedulerNode, features: SIMDKernelFeatures) -> set[str]:
+    """Buffers of which the node reads an element for each of the kernel's."""
+    whole = sympy.sympify(features.numel * features.reduction_numel)
+    return {
+        dep.name
+        for dep in node.read_writes.reads
+        if isinstance(dep, MemoryDep)
+        and V.graph.sizevars.statically_known_equals(dep.get_numel(), whole)
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,12 +155,11 @@ class _Lines:
         )
         self.positions: dict[str, str] = {}
         for line in segment.positions.getvalue().splitlines():
-            found = _DECLARATION.fullmatch(line)
-            assert found is not None, line
-            self.positions[found[2]] = line
+            position = Declaration.parse(line)
+            assert position is not None, line
+            self.positions[position.name] = line
         self.vectors = {m[1]: line for line in self.reads if (m := _READ.fullmatch(line))}
-        self.changed = {m[1] for line in self.body if (m := _ASSIGNMENT.match(line))}
-        self.declared: dict[str, _Value] = {}
+        self.declared: dict[str, Declaration] = {}
         self.written_again: list[str] = []
 
     def declare(self, differing: set[str]) -> None:
@@ -159,49 +168,13 @@ class _Lines:
         Args:
             differing: names of what differs between the lanes; the loop's own are added.
         """
-        body = []
         differing |= set(self.vectors)
-        for line in self.body:
-            found = _DECLARATION.fullmatch(line)
-            if found is None:
-                body.append(line)
-                continue
-            value = _Value(found[1], found[3], line, changed=found[2] in self.changed)
-            if value.changed or value.reads or differing.intersection(value.names):
-                body.append(line)
-                differing.add(found[2])
-                self.declared[found[2]] = value
-            else:
-                self.before.append(line)
-        self.body = body
+        same, self.body, self.declared = separate(self.body, differing)
+        self.before += same
 
     def uses(self) -> list[str]:
         """Names in the loop, in order."""
-        return _names([*self.reads, *self.written_again, *self.body, *self.writes])
-
-
-@dataclasses.dataclass(frozen=True)
-class _Value:
-    """A variable that a loop declares: its type, what it is set to, the whole line; and whether it changes later."""
-
-    kind: str
-    expression: str
-    line: str
-    changed: bool
-
-    @property
-    def names(self) -> list[str]:
-        return _names([self.expression])
-
-    @property
-    def reads(self) -> bool:
-        """It comes from memory."""
-        return any(read in self.expression for read in _READS)
-
-    @property
-    def is_cheap(self) -> bool:
-        """An instruction or two."""
-        return not (self.changed or self.reads or _CALL.search(self.expression))
+        return names_in([*self.reads, *self.written_again, *self.body, *self.writes])
 
 
 class _Kept:
@@ -310,10 +283,5 @@ def _with_causes(used: Iterable[str], definitions: dict[str, str]) -> set[str]:
         name = pending.pop()
         if name not in found:
             found.add(name)
-            pending += [part for part in _names([definitions[name]]) if part in definitions]
+            pending += [part for part in names_in([definitions[name]]) if part in definitions]
     return found
-
-
-def _names(lines: Iterable[str]) -> list[str]:
-    """Identifiers in order of their first appearance."""
-    return list(dict.fromkeys(name for line in lines for name in _NAME.findall(line)))
