@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 import sympy
@@ -151,7 +151,7 @@ class SlangKernel(
         pointer = self.args.input(name)
         index = self.prepare_indexing(index)
         register = compute_dtype(dtype)
-        inside = [f"!{name}" for name, symbols in self.bounds_checks if not symbols]
+        inside = [f"!{name}" for name in self._checks_before()]
         if self._load_mask is not None or inside:
             masked = self._load_mask is not None
             other = to_storage(dtype, literal(self._load_other if masked else 0, register))
@@ -192,8 +192,7 @@ class SlangKernel(
             return
         text = to_storage(dtype, str(value))
         access = self._lane_access(index)
-        inside = all(symbols for _, symbols in self.bounds_checks)
-        if access is not None and access.contiguous and inside:
+        if access is not None and access.contiguous and not self._checks_before():
             self._vector_store(name, pointer, dtype, index, text, access)
             return
         line = f"store({pointer}, {self.index_to_str(index)}, {text});"
@@ -201,12 +200,12 @@ class SlangKernel(
 
     def _if_inside(self, index: sympy.Expr, line: str) -> str:
         """The line, skipped where a part of its index was found to be out of range."""
-        checks = [
-            name
-            for name, symbols in self.bounds_checks
-            if not symbols or symbols & index.free_symbols
-        ]
+        checks = self._checks_before(index.free_symbols)
         return f"if (!({' || '.join(checks)})) {line}" if checks else line
+
+    def _checks_before(self, variables: Set[sympy.Basic] = frozenset()) -> list[str]:
+        """The bounds checks that every access depends on, and those of an index with these variables."""
+        return [name for name, own in self.bounds_checks if not own or own & variables]
 
     def _atomic_update(
         self, mode: str, dtype: torch.dtype, pointer: str, index: sympy.Expr, value: CSEVariable
