@@ -19,9 +19,11 @@ from torchvk_compile.lowering import attention
 from torchvk_compile.plan.executor import loaded_plans
 
 ROWS = 256
+HEADS = attention_config.Heads(torch.float32, 64, 64)
 
 
-def _statistics(width: int, dtype: torch.dtype, **settings: Any) -> list[dict[str, Any]]:
+def statistics(width: int, dtype: torch.dtype, **settings: Any) -> list[dict[str, Any]]:
+    """What the driver says of the three passes for heads of this width."""
     torch._dynamo.reset()
     others = loaded_plans()
     query, key, value = (
@@ -44,7 +46,7 @@ def _use(position: int) -> None:
     """Have every pass take one of its alternatives, the last where it has fewer."""
 
     def choose(which: Any, *_: Any) -> attention_config.AttentionConfig:
-        found = attention_config.alternatives(which, profile(0), 64)
+        found = attention_config.alternatives(which, profile(0), HEADS)
         return found[min(position, len(found) - 1)]
 
     eager.clear()
@@ -55,14 +57,14 @@ def main() -> None:
     """Print ``{"<width> <dtype> <settings>": [statistics of each pass]}``."""
     result = {}
     for width in (32, 64, 128, 256):
-        result[f"{width} float32"] = _statistics(width, torch.float32)
-    result["64 float16 causal"] = _statistics(64, torch.float16, is_causal=True)
-    result["64 float32 dropout"] = _statistics(64, torch.float32, dropout_p=0.1)
+        result[f"{width} float32"] = statistics(width, torch.float32)
+    result["64 float16 causal"] = statistics(64, torch.float16, is_causal=True)
+    result["64 float32 dropout"] = statistics(64, torch.float32, dropout_p=0.1)
     # The tile is chosen here, which Inductor's graph cache cannot know.
     inductor_config.force_disable_caches = True
-    for position in range(len(attention_config.alternatives("query", profile(0), 64))):
+    for position in range(len(attention_config.alternatives("query", profile(0), HEADS))):
         _use(position)
-        result[f"64 float32 alternative {position}"] = _statistics(64, torch.float32)
+        result[f"64 float32 alternative {position}"] = statistics(64, torch.float32)
     print(json.dumps(result))
 
 

@@ -1,4 +1,4 @@
-"""What the shells of attention, `attention_tile` (GPUs) and `attention_panel` (CPU drivers), must know.
+"""What the shells of attention, `attention_tile`, `attention_fragments` and `attention_panel`, must know.
 
 In: realized tensors, which pass, and an `AttentionConfig`. Out: a `Launch`. Forbidden: choosing the configuration,
 knowing which ATen operator asks.
@@ -17,7 +17,15 @@ from torch._inductor.lowering import empty_strided
 from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import CeilDiv
 
-from torchvk_compile.codegen.attention_config import AttentionConfig, AttentionPanel, Pass
+from torchvk_compile.codegen.attention_config import (
+    VECTOR,
+    AttentionConfig,
+    AttentionFragments,
+    AttentionPanel,
+    AttentionTile,
+    Heads,
+    Pass,
+)
 from torchvk_compile.codegen.dtypes import literal, storage_type, to_compute, to_storage
 from torchvk_compile.codegen.launch import Launch, Shell
 
@@ -28,6 +36,13 @@ _MODULES = (
     "torchvk_random",
     "torchvk_reduce",
 )
+_SHELLS: dict[type[AttentionConfig], tuple[str, tuple[str, ...]]] = {
+    AttentionTile: ("attention_tile.slang.j2", _MODULES),
+    AttentionPanel: ("attention_panel.slang.j2", (*_MODULES, "torchvk_exponential")),
+    AttentionFragments: ("attention_fragments.slang.j2", (*_MODULES, "torchvk_cooperative")),
+}
+"""The template of every kind of configuration, and the library modules that it imports."""
+
 _LANES = 4
 
 
@@ -204,7 +219,8 @@ def head_width(node: ir.IRNode) -> int:
 
 
 def _shell(call: AttentionCall, config: AttentionConfig, width: int, value_width: int) -> Shell:
-    operands = {name: _operand(name, node) for name, node in call.tensors.items()}
+    lanes = VECTOR if isinstance(config, AttentionFragments) else _LANES
+    operands = {name: _operand(name, node, lanes) for name, node in call.tensors.items()}
     products = {
         "forward": [("query", "key")],
         "query": [("query", "key"), ("gradient", "value")],
@@ -219,15 +235,18 @@ def _shell(call: AttentionCall, config: AttentionConfig, width: int, value_width
         "key_value": [("output", width), ("value_gradient", value_width)],
     }[call.which]
     dtype = call.tensors["query"].get_dtype()
-    panel = isinstance(config, AttentionPanel)
+    columns = ("query", "gradient") if call.which == "key_value" else ("key", "value")
+    template, modules = _SHELLS[type(config)]
     return Shell(
-        template="attention_panel.slang.j2" if panel else "attention_tile.slang.j2",
+        template=template,
         workgroup_size=config.workgroup_size,
-        modules=(*_MODULES, "torchvk_exponential") if panel else _MODULES,
+        modules=modules,
         values={
             "which": call.which,
             "config": config,
             "steps": min(8, config.subgroup),
+            "columns": [operands[name] for name in columns],
+            "heads": Heads(dtype, width, value_width),
             "causal": call.is_causal,
             "mask": _mask(call.mask),
             "dropout": _dropout(call.dropout_p) if call.seed is not None else None,
@@ -250,11 +269,11 @@ def _is_given(call: AttentionCall, name: str) -> bool:
     return name in call.tensors or (name == "mask" and call.mask is not None)
 
 
-def _operand(name: str, node: ir.IRNode) -> _Operand:
+def _operand(name: str, node: ir.IRNode, lanes: int) -> _Operand:
     layout, dtype = node.get_layout(), node.get_dtype()
     width = head_width(node)
     known_multiple = V.graph.sizevars.statically_known_multiple_of
-    aligned = all(known_multiple(step, _LANES) for step in (*layout.stride[:-1], layout.offset))
+    aligned = all(known_multiple(step, lanes) for step in (*layout.stride[:-1], layout.offset))
     return _Operand(
         pointer=name,
         width=width,
@@ -262,7 +281,7 @@ def _operand(name: str, node: ir.IRNode) -> _Operand:
         packed="float4" if dtype is torch.float32 else "uint2",
         unpack="" if dtype is torch.float32 else f"unpack{_capitalised(dtype)}",
         aligned="ALIGNED" if aligned else "false",
-        exact=aligned and width % _LANES == 0,
+        exact=aligned and width % lanes == 0,
     )
 
 

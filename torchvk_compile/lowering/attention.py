@@ -14,7 +14,7 @@ from torch._inductor.lowering import empty
 from torch._inductor.virtualized import V
 
 from torchvk_compile.codegen.attention import AttentionCall, head_width, launch_attention
-from torchvk_compile.codegen.attention_config import Pass, alternatives, choose_config
+from torchvk_compile.codegen.attention_config import Heads, Pass, alternatives, choose_config
 from torchvk_compile.codegen.device_profile import profile_of
 from torchvk_compile.codegen.dtypes import require_supported
 from torchvk_compile.codegen.launch import contiguous_input
@@ -114,15 +114,16 @@ def _pass(
         token_major=token_major,
         with_rest=with_rest,
     )
-    widest = max(head_width(query), head_width(value))
+    widths = head_width(query), head_width(value)
+    heads = Heads(query.get_dtype(), *widths, dropout=seed is not None)
     name, order = _OPERATORS[which]
     settings: tuple[Any, ...] = (dropout_p, is_causal, scale, token_major)
     if which == "forward":
         settings = (*settings, with_rest)
     inputs = {**operands, "mask": call.mask, "seed": call.seed, **call.statistics}
     config = chosen(
-        choose_config(which, profile, widest),
-        lambda: alternatives(which, profile, widest),
+        choose_config(which, profile, heads),
+        lambda: alternatives(which, profile, heads),
         lambda: Problem.of(
             getattr(torch.ops.torchvk, name).default,
             query.get_device(),
