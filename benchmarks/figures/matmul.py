@@ -14,7 +14,7 @@ from figures.case import Case, Work, forward, normal
 def cases(full: bool) -> list[Case]:
     """Squares of 512 to 8192 on a GPU, 128 and 256 on a software rasteriser."""
     squares = (4096, 2048, 1024, 512) if full else (256, 128)
-    halves = (4096, 8192) if full else (256,)
+    halves = (4096, 8192, 1024) if full else (256,)
     found = [_square(n, torch.float32) for n in squares]
     for dtype in (torch.float16, torch.bfloat16):
         found += [_square(n, dtype) for n in halves]
