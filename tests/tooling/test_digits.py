@@ -70,6 +70,7 @@ def test_missing_directory_and_files_are_usage_errors(tmp_path: Path) -> None:
         (lambda data: b"", "not an IDX file"),
         (lambda data: data[:9], "not an IDX file"),
         (lambda data: b"\0\0\x0d" + data[3:], "not an IDX file"),
+        (lambda data: idx(np.zeros((5, 0, 3), np.uint8)), "without a pixel"),
         (lambda data: data[:-1], "promises 60 bytes .5 x 4 x 3. but holds 59"),
         (lambda data: data + b"\0", "holds 61"),
         (lambda data: struct.pack(">4B3I", 0, 0, 8, 3, 2**32 - 1, 2**32 - 1, 9), "promises"),
@@ -84,6 +85,13 @@ def test_corrupt_images_are_named(tmp_path: Path, damage, message: str) -> None:
     with pytest.raises(CorruptDataError, match=message) as caught:
         digits.load(tmp_path)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_too_few_images_to_split_are_refused(tmp_path: Path, count: int) -> None:
+    write_part(tmp_path, "t10k", count)
+    with pytest.raises(UsageError, match=f"{count} images are too few"):
+        digits.load(tmp_path)
 
 
 def test_inconsistent_files_are_refused(tmp_path: Path) -> None:

@@ -126,4 +126,6 @@ def _idx_file(directory: Path, part: str, kind: str) -> Path | None:
 
 def _split(name: str, images: torch.Tensor, labels: torch.Tensor, share: float) -> DigitData:
     count = round(len(labels) * share)
+    if not 0 < count < len(labels):
+        raise UsageError(f"{name}: {len(labels)} images are too few to train and to test with")
     return DigitData(name, images[:count], labels[:count], images[count:], labels[count:])

@@ -12,6 +12,7 @@ from typing import Any
 
 import jinja2
 
+from torchvk_compile import output
 from torchvk_compile.bench.forecast import Check, checks, typical_error
 from torchvk_compile.bench.plan import Plan
 from torchvk_compile.bench.records import RESULTS_FILE, read_records
@@ -70,7 +71,7 @@ def write_report(
     for name in ("report.html", "report.md"):
         text = templates.get_template(f"{name}.j2").render(values)
         path = directory / name
-        path.write_text(text, encoding="utf-8")
+        output.write_text(text, path)
         paths.append(path)
     return paths[0], paths[1]
 
