@@ -44,9 +44,13 @@ def _torch_version() -> tuple[int, ...]:
 def rounds_float32_products() -> bool:
     """Whether `torch.set_float32_matmul_precision` lets float32 products be made of rounded factors.
 
-    So does ``torch.backends.cuda.matmul.fp32_precision``; where it was set, the public getter of the former raises.
+    So does ``torch.backends.cuda.matmul.fp32_precision``; where it was set, torch's getter of the former raises. The
+    latter's takes ten times as long, and every eager call asks.
     """
-    return torch._C._get_fp32_precision_getter("cuda", "matmul") in ("tf32", "bf16")
+    try:
+        return torch._C._get_cublas_allow_tf32()
+    except RuntimeError:
+        return torch._C._get_fp32_precision_getter("cuda", "matmul") in ("tf32", "bf16")
 
 
 def inductor_cache_directory() -> Path:

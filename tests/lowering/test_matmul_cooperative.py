@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -106,6 +107,26 @@ def test_float32_products_are_cooperative_where_the_user_allows_it() -> None:
         assert isinstance(config, CooperativeConfig)
         assert (config.products, config.fragment.element) == (3, "BFloat16")
     assert isinstance(chosen(card(), torch.float64, 1, 512, 512, 512), TileConfig)
+
+
+@pytest.mark.parametrize(
+    ("setting", "rounds"),
+    [
+        ("torch.set_float32_matmul_precision('highest')", False),
+        ("torch.set_float32_matmul_precision('medium')", True),
+        ("torch.backends.cuda.matmul.allow_tf32 = True", True),
+        ("torch.backends.cuda.matmul.fp32_precision = 'tf32'", True),
+        ("torch.backends.cuda.matmul.fp32_precision = 'ieee'", False),
+    ],
+)
+def test_every_way_to_allow_it_is_understood(setting: str, rounds: bool) -> None:
+    # In a process of its own: torch refuses to go back from its newer settings to the older ones.
+    ask = "print(torch_compat.rounds_float32_products())"
+    script = f"import torch\nfrom torchvk_compile import torch_compat\n{setting}\n{ask}"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == str(rounds)
 
 
 @pytest.mark.parametrize(
