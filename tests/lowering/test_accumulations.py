@@ -35,7 +35,7 @@ _KINDS: dict[str, Function] = {
     "normalized": lambda x: F.normalize(x, dim=1),
     "standardized": _standardized,
     "cosine": lambda x: F.cosine_similarity(x, x.flip(0), dim=1),
-    "product": lambda x: (x.abs() + 0.5).cumprod(1),
+    "product": lambda x: (0.1 * x.abs() + 0.9).cumprod(1),  # far from overflow
     "sum of logarithms": lambda x: x.exp().cumsum(1).log(),
     "share": lambda x: x.abs() / x.abs().sum(1, keepdim=True),
 }
