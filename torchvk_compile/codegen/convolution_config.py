@@ -16,7 +16,6 @@ from torchvk_compile.codegen.gemm_config import (
     HIGH,
     LARGE,
     MEDIUM,
-    SLICED,
     SMALL,
     SMALL_SLICED,
     TileConfig,
@@ -47,6 +46,7 @@ DIRECT = TileConfig(8, 4, 8, 4, 1)
 _DIRECT_ROWS = (16, 8, 4, 2)
 """Outputs of an invocation, four times over, that are worth measuring."""
 
+SLICED = TileConfig(64, 64, 8, 8, 16, slices=2)
 FLAT = TileConfig(16, 64, 4, 4, 16)
 SLIM = TileConfig(64, 16, 4, 4, 16)
 

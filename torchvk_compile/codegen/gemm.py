@@ -47,6 +47,7 @@ class Operand:
         aligned: and its accesses start at multiples of their length whenever the buffer is aligned.
         exact: and a vector is inside the matrix or outside, never both; and the matrix fills a tile,
             so that reading something for what is missing of the last one costs little.
+        whole: tiles end where the matrix does, along M or N.
     """
 
     pointer: str
@@ -61,6 +62,7 @@ class Operand:
     contiguous: bool
     aligned: bool
     exact: bool
+    whole: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,6 +207,7 @@ class GemmKernel(TemplateKernel):
             exact=aligned
             and known_multiple(size[inner if run == "k" else outer], vector)
             and not V.graph.sizevars.statically_known_lt(size[outer], block),
+            whole=known_multiple(size[outer], block),
         )
 
 
