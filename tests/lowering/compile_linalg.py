@@ -20,6 +20,7 @@ _ops = torch.ops.torchvk
 
 KERNELS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "cholesky": lambda a, whole: _ops.cholesky(a),
+    "cholesky, complex": lambda a, whole: _ops.cholesky(a.view(4, 48, 48, 2)),
     "lu": lambda a, whole: _ops.lu(a, True),
     "lu, complex": lambda a, whole: _ops.lu(a.view(4, 48, 48, 2), True),
     "permutation": lambda a, whole: _ops.permutation(whole, SIZE, False),

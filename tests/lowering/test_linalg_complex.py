@@ -1,4 +1,4 @@
-"""LU factors of complex matrices, and what is solved with them: values, gradients, batches, singular matrices."""
+"""LU and Cholesky factors of complex matrices, and what is solved with them: values, gradients, batches, errors."""
 
 from __future__ import annotations
 
@@ -52,6 +52,48 @@ def test_solutions_from_factors(assert_close_like_cpu: Check, left: bool, adjoin
         return torch.linalg.lu_solve(lu, pivots, b, left=left, adjoint=adjoint)
 
     assert_close_like_cpu(solve, _random(2, 6, 6), _random(2, 6, 3))
+
+
+def _hermitian(a: torch.Tensor) -> torch.Tensor:
+    """A positive definite matrix from any."""
+    return a @ a.mH + torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
+
+
+def _beside_the_triangle(a: torch.Tensor, upper: bool) -> torch.Tensor:
+    """What a factorization must not read: the other triangle, and imaginary parts of the diagonal."""
+    ones = torch.ones_like(a.detach())
+    return (ones.tril(-1) if upper else ones.triu(1)) + 1j * torch.eye(a.shape[-1], device=a.device)
+
+
+@pytest.mark.parametrize("upper", [False, True])
+def test_cholesky(assert_close_like_cpu: Check, upper: bool) -> None:
+    def factor(a: torch.Tensor) -> torch.Tensor:
+        whole = _hermitian(a)
+        return torch.linalg.cholesky(whole + _beside_the_triangle(whole, upper), upper=upper)
+
+    assert_close_like_cpu(factor, _random(2, 19, 19, dtype=torch.complex64), eager=False)
+
+
+def test_solutions_from_cholesky_factors(assert_close_like_cpu: Check) -> None:
+    def solve(lower: torch.Tensor, upper: torch.Tensor, b: torch.Tensor) -> Any:
+        return torch.cholesky_solve(b, lower), torch.cholesky_inverse(upper, True)
+
+    lower = torch.linalg.cholesky(_hermitian(_random(2, 17, 17, grad=False)))
+    assert_close_like_cpu(solve, lower, lower.mH.contiguous(), _random(2, 17, 3, grad=False))
+
+
+def test_cholesky_of_matrices_that_are_not_definite(
+    assert_close_like_cpu: Check, vk: torch.device
+) -> None:
+    a = _hermitian(_random(3, 7, 7, grad=False))
+    a[0, 4, 4], a[1, 0, 0] = -1, 0
+    assert_close_like_cpu(lambda a: torch.linalg.cholesky_ex(a).info, a)
+    for function in (
+        torch.linalg.cholesky,
+        torch.compile(torch.linalg.cholesky, backend="torchvk"),
+    ):
+        with pytest.raises(torch.linalg.LinAlgError, match="leading minor of order 5"):
+            function(a.to(vk))
 
 
 def test_triangular_systems(assert_close_like_cpu: Check) -> None:

@@ -28,7 +28,12 @@ from torchvk_compile.lowering import (  # noqa: F401 (their rules)
     fourier,
 )
 from torchvk_compile.lowering.complex_table import RULES, is_complex, join, parts
-from torchvk_compile.lowering.linalg import eigenvalues, lu, triangular  # noqa: F401 (their rules)
+from torchvk_compile.lowering.linalg import (  # noqa: F401 (their rules)
+    cholesky,
+    eigenvalues,
+    lu,
+    triangular,
+)
 
 _aten = torch.ops.aten
 

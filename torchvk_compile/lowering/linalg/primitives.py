@@ -48,13 +48,19 @@ def _sizes_of(a: Any) -> tuple[list[sympy.Expr], bool]:
 
 
 def _cholesky_shape(a: torch.Tensor) -> torch.Tensor:
-    count, n, _ = a.shape
-    return a.new_empty(count, n * n + 1)
+    count, n, _, *pair = a.shape
+    return a.new_empty(count, n * n * (2 if pair else 1) + 1)
 
 
 def _cholesky(a: Any) -> ir.TensorBox:
-    count, n, _ = a.get_size()
-    return launch("cholesky", {"matrices": a}, [count, n * n + 1], {"order": n})
+    (count, n, _), paired = _sizes_of(a)
+    return launch(
+        "cholesky",
+        {"matrices": a},
+        [count, n * n * (2 if paired else 1) + 1],
+        {"order": n},
+        values={"complex": paired},
+    )
 
 
 # LU ------------------------------------------------------------------------------------------------------------
