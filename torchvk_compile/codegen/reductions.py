@@ -78,6 +78,10 @@ class ReductionCodegen:
             return self._arg(dtype, src_dtype, reduction_type, value)
         register = _accumulator(dtype)
         scalar = compute_type(register)
+        if reduction_type in ("max", "min") and register is torch.float32:
+            reducer = f"{_REDUCERS[reduction_type]}Float"
+            state = self._combined(reducer, f"extreme({value})", "Extreme")
+            return self._result(f"{state}.result()", register)
         state = self._combined(
             f"{_REDUCERS[reduction_type]}<{scalar}>", f"{scalar}({value})", scalar
         )
