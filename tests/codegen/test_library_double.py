@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from shader_functions import evaluate, every_exponent, pairs, ulp_errors, with_torch, worst
-from test_library_float import name_of
+from test_library_float import assert_same_bits, name_of
 
 EXPONENTIAL = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sigmoid")
 HYPERBOLIC = ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh")
@@ -54,6 +54,25 @@ def test_unary_functions(function: str) -> None:
     inner = np.abs(x) < 709 if function in ("sinh", "cosh") else np.full(len(x), True)
     special = (~np.isfinite(expected) | ~np.isfinite(actual)) & inner
     assert np.array_equal(actual[special], expected[special], equal_nan=True)
+
+
+ROUNDING = {
+    "roundEven": np.rint,
+    "roundDown": np.floor,
+    "roundUp": np.ceil,
+    "roundToZero": np.trunc,
+}
+
+
+@pytest.mark.parametrize("function", ROUNDING)
+def test_whole_numbers(function: str) -> None:
+    x = every_exponent(np.float64, 400)
+    halves = np.arange(-4.0, 4.25, 0.25)
+    large = 2.0 ** np.arange(20, 54)
+    steps = [large, large + 0.5, np.nextafter(large, 0), np.nextafter(large, np.inf)]
+    x = np.concatenate([x, halves, *steps, *(-numbers for numbers in steps)])
+    actual = evaluate(f"{function}(a)", x, result=np.float64, modules=["torchvk_float"])
+    assert_same_bits(actual, ROUNDING[function](x), x)
 
 
 def test_lgamma_is_relative_for_positive_and_absolute_for_negative_arguments() -> None:

@@ -31,8 +31,15 @@ COMMON_DIVISOR = "greatestCommonDivisor"
 
 POISSON, BINOMIAL = "randomPoisson", "randomBinomial"
 """Under these names it draws from a distribution, given a seed, an offset and float32 parameters."""
+
 _wide_printer = SlangExprPrinter(widen=True)
 _LITERAL_DTYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
+_DOUBLE_ROUNDING = {
+    "floor": "roundDown",
+    "ceil": "roundUp",
+    "trunc": "roundToZero",
+    "rint": "roundEven",
+}
 
 
 class SlangOverrides(OpOverrides):
@@ -236,7 +243,7 @@ class SlangOverrides(OpOverrides):
     @staticmethod
     def truncdiv(a: Operand, b: Operand) -> str:
         if _promoted(a, b).is_floating_point:
-            return f"trunc({SlangOverrides.truediv(a, b)})"
+            return _rounding("trunc", SlangOverrides.truediv(a, b), _promoted(a, b))
         return _division("truncDiv", a, b)
 
     @staticmethod
@@ -548,8 +555,17 @@ def _float_test(function: str, x: Operand) -> str:
 
 def _rounded(function: str, x: Operand) -> str:
     dtype = _dtype(x)
-    text = _text(x, dtype)
-    return f"{function}({text})" if dtype.is_floating_point else text
+    return _rounding(function, _text(x, dtype), dtype)
+
+
+def _rounding(function: str, text: str, dtype: torch.dtype) -> str:
+    """A number rounded to a whole one by Slang's `function`, doubles by the library's."""
+    if not dtype.is_floating_point:
+        return text
+    if dtype == torch.float64:
+        V.kernel.require("torchvk_float")
+        function = _DOUBLE_ROUNDING[function]
+    return f"{function}({text})"
 
 
 def _math(function: str, *arguments: str, dtype: torch.dtype) -> str:
