@@ -242,7 +242,8 @@ def test_memory_grows_with_the_length_only(vk: torch.device) -> None:
         return torch.vk.max_memory_allocated() - before  # type: ignore[attr-defined]
 
     peak(256)
-    assert peak(1024) <= 4 * peak(256) * 1.1
+    # Four times as much, and what one operator more holds at its peak; scores would take 16 times as much.
+    assert peak(1024) <= 6 * peak(256)
 
 
 def test_second_derivative_is_refused_or_decomposed(vk: torch.device) -> None:
