@@ -18,7 +18,6 @@ from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import CeilDiv
 
 from torchvk_compile.codegen.attention_config import (
-    VECTOR,
     AttentionConfig,
     AttentionFragments,
     AttentionPanel,
@@ -26,6 +25,7 @@ from torchvk_compile.codegen.attention_config import (
     Heads,
     Pass,
 )
+from torchvk_compile.codegen.cooperative import VECTOR
 from torchvk_compile.codegen.dtypes import literal, storage_type, to_compute, to_storage
 from torchvk_compile.codegen.launch import Launch, Shell
 

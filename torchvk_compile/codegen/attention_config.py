@@ -14,16 +14,13 @@ from typing import Any, Literal
 
 import torch
 
-from torchvk_compile.codegen.cooperative import Fragment, fragment_of
+from torchvk_compile.codegen.cooperative import VECTOR, Fragment, fragment_of
 from torchvk_compile.codegen.gemm_config import runs_panels
 from torchvk_compile.codegen.layout import reduction_subgroup
 from torchvk_compile.codegen.tiles import Panel, Tile
 
 Pass = Literal["forward", "query", "key_value"]
 """The output, the gradient of the query, the gradients of key and value."""
-
-VECTOR = 8
-"""Elements of 16 bits that move at once."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ import torch
 from torchvk_compile.codegen.layout import reduction_subgroup
 
 _ELEMENTS = {torch.float16: "half", torch.bfloat16: "BFloat16"}
-_VECTOR = 8
+VECTOR = 8
 """Elements of 16 bits that move at once."""
 
 
@@ -76,10 +76,10 @@ class CooperativeConfig:
 
     def shared_bytes(self) -> int:
         """Shared memory of one workgroup, in bytes, with operands of the layout that takes most."""
-        padded_k = self.block_k + _VECTOR
+        padded_k = self.block_k + VECTOR
         parts = 2 if self.products > 1 else 1
         rows_of_k = (self.block_m + self.block_n) * padded_k
-        rows_along = (self.block_m + self.block_n + 2 * _VECTOR) * self.block_k
+        rows_along = (self.block_m + self.block_n + 2 * VECTOR) * self.block_k
         subgroups = self.workgroup_size // self.fragment.lanes
         strips = subgroups * self.fragment.m * (2 * self.fragment.n + 4) * 4
         return max(2 * parts * max(rows_of_k, rows_along), strips)
@@ -90,8 +90,8 @@ class CooperativeConfig:
         return (
             self.subgroup_m % fragment.m == self.subgroup_n % fragment.n == 0
             and self.block_k % fragment.k == 0
-            and self.block_m * self.block_k % (_VECTOR * threads) == 0
-            and self.block_n * self.block_k % (_VECTOR * threads) == 0
+            and self.block_m * self.block_k % (VECTOR * threads) == 0
+            and self.block_n * self.block_k % (VECTOR * threads) == 0
             and threads <= profile.max_workgroup_invocations
             and self.shared_bytes() <= profile.shared_memory_bytes
         )
@@ -115,7 +115,7 @@ def fragment_of(profile: Any, dtype: torch.dtype) -> Fragment | None:
         for shape in profile.cooperative_matrix_shapes
         if (shape["a"], shape["b"], shape["c"]) == (name, name, "float32")
         # Fragments begin and end where vectors of shared memory do.
-        and shape["m"] % _VECTOR == shape["n"] % _VECTOR == shape["k"] % _VECTOR == 0
+        and shape["m"] % VECTOR == shape["n"] % VECTOR == shape["k"] % VECTOR == 0
     ]
     if dtype not in _ELEMENTS or not shapes:
         return None
