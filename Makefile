@@ -7,6 +7,8 @@ VENV ?= .venv
 # More arguments for the tools, as in `make demo DEMO_ARGS="--epochs 5"`.
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
+# Processes of `make test`; each takes one core and up to 4 GB of memory.
+TEST_JOBS ?= 2
 CONFORMANCE_ARGS ?=
 BENCH_ARGS ?= --quick
 KERNELS_ARGS ?=
@@ -30,7 +32,7 @@ demo: install ## train a digit classifier on Vulkan (DEMO_ARGS="--epochs 5 …")
 	@$(BIN)/torchvk demo $(DEMO_ARGS)
 
 test: install ## run all tests (PYTEST_ARGS="-k softmax …")
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal $(PYTEST_ARGS)
 
 conformance: install ## compare every operator of PyTorch with the CPU (CONFORMANCE_ARGS="--ops …")
 	@$(BIN)/python -m tests.conformance $(CONFORMANCE_ARGS)

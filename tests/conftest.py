@@ -48,16 +48,31 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TORCHVK_VALIDATION"] = "1"
 
 
+_messages_of_workers = pytest.StashKey[list[str]]()
+
+
 def _validation_messages(config: pytest.Config) -> list[str]:
+    """What the layer said in this process, and in those that pytest-xdist has ended."""
     if not config.getoption("--validation"):
         return []
     from torchvk_compile import _runtime
 
-    return [str(message) for message in _runtime.validation_messages()]
+    own = [str(message) for message in _runtime.validation_messages()]
+    return own + config.stash.get(_messages_of_workers, [])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Keep the messages of a process of pytest-xdist; one that died of `error` has none."""
+    messages = getattr(node, "workeroutput", {}).get("validation", [])
+    node.config.stash.setdefault(_messages_of_workers, []).extend(messages)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if _validation_messages(session.config):
+    messages = _validation_messages(session.config)
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["validation"] = messages
+    if messages:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

@@ -107,6 +107,14 @@ def _after_steps(
     state = [
         value.detach().cpu()
         for parameter in parameters
-        for value in tensors_in(optimizer.state[parameter])
+        for entry in optimizer.state[parameter].values()
+        for value in tensors_in(_stacked(entry))
     ]
     return [[parameter.detach().cpu() for parameter in parameters], state]
+
+
+def _stacked(entry: Any) -> Any:
+    """An entry of the state, the history that LBFGS keeps of a value as one tensor."""
+    if not isinstance(entry, list):
+        return entry
+    return torch.stack([value for value in entry if value is not None])

@@ -6,8 +6,6 @@ mended yet are expected failures, with the reason. Forbidden: choosing cases by 
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +14,8 @@ import pytest
 from .cases import Case, Selection, listed, select
 from .command import FAILED_BEFORE
 from .execution import Limits
-from .pool import run_all
-from .records import Result, Verdict
+from .pool import Worker
+from .records import Verdict
 
 _SAMPLE = Selection(fraction=0.05, seed=20)
 _LIMITS = Limits(forward=1, backward=1)
@@ -36,57 +34,22 @@ def _cases() -> list[Case]:
     return list(dict.fromkeys([*listed(FAILED_BEFORE), *select(_SAMPLE)]))
 
 
-class _Runs:
-    """Results of cases that run in the background, in two processes."""
-
-    def __init__(self, cases: list[Case], logs: Path) -> None:
-        self._results: dict[Case, Result] = {}
-        self._error: BaseException | None = None
-        self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._run, args=(cases, logs), daemon=True)
-        self._thread.start()
-
-    def of(self, case: Case) -> Result:
-        with self._changed:
-            self._changed.wait_for(lambda: case in self._results or self._error is not None)
-            if case not in self._results:
-                raise RuntimeError("the conformance processes stopped") from self._error
-            return self._results[case]
-
-    def _run(self, cases: list[Case], logs: Path) -> None:
-        try:
-            for result in run_all(
-                cases,
-                jobs=min(2, os.cpu_count() or 1),
-                limits=_LIMITS,
-                limit_s=_TIME_LIMIT_S,
-                log_directory=logs,
-                environment={},
-            ):
-                with self._changed:
-                    self._results[result.case] = result
-                    self._changed.notify_all()
-        except BaseException as error:
-            with self._changed:
-                self._error = error
-                self._changed.notify_all()
-
-
 @pytest.fixture(scope="session")
-def runs(
-    request: pytest.FixtureRequest, private_caches: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[_Runs]:
-    chosen: list[Case] = [
-        item.callspec.params["case"]  # type: ignore[misc]
-        for item in request.session.items
-        if isinstance(item, pytest.Function) and item.function is test_case
-    ]
-    yield _Runs(chosen, tmp_path_factory.mktemp("conformance"))
+def worker(private_caches: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    """A process for the cases of this one, which a crash does not end.
+
+    Fails when the Vulkan validation layer, where it is on, spoke in that process.
+    """
+    log = tmp_path_factory.mktemp("conformance") / "worker.log"
+    worker = Worker(_LIMITS, log, {})
+    yield worker
+    worker.stop()
+    assert "torchvk validation" not in log.read_text(errors="replace")
 
 
 @pytest.mark.parametrize("case", _cases(), ids=lambda case: case.key)
-def test_case(case: Case, runs: _Runs) -> None:
-    result = runs.of(case)
+def test_case(case: Case, worker: Worker) -> None:
+    result = worker.run(case, _TIME_LIMIT_S)
     if result.worst in (Verdict.WRONG, Verdict.CRASH):
         failures = [
             f"{name} {direction.verdict.value}, {direction.counts}: {direction.detail}"

@@ -235,15 +235,17 @@ def test_lengths_vary_without_compiling_again(vk: torch.device) -> None:
 def test_memory_grows_with_the_length_only(vk: torch.device) -> None:
     def peak(length: int) -> int:
         tensors = [torch.randn(1, 4, length, 8, device=vk).requires_grad_() for _ in range(3)]
+        torch.vk.synchronize()  # type: ignore[attr-defined]
         before = torch.vk.memory_allocated()  # type: ignore[attr-defined]
         torch.vk.reset_peak_memory_stats()  # type: ignore[attr-defined]
         output = F.scaled_dot_product_attention(*tensors)
         torch.autograd.grad(output, tensors, output.detach())
         return torch.vk.max_memory_allocated() - before  # type: ignore[attr-defined]
 
-    peak(256)
-    # Four times as much, and what one operator more holds at its peak; scores would take 16 times as much.
-    assert peak(1024) <= 6 * peak(256)
+    for length in (256, 1024):
+        peak(length)  # The first call, which is compiled, holds one tensor more.
+    # Scores would take 16 times as much.
+    assert peak(1024) <= 4.1 * peak(256)
 
 
 def test_second_derivative_is_refused_or_decomposed(vk: torch.device) -> None:

@@ -102,3 +102,8 @@ def test_exponentials_that_are_needed_are_computed_once(
     x = torch.randn(ROWS, 50, generator=torch.Generator().manual_seed(3))
     assert_close_like_cpu(lambda x: x.softmax(-1), x, eager=False)
     assert not online
+
+
+def test_a_number_is_a_row_of_one(assert_close_like_cpu: Check) -> None:
+    assert_close_like_cpu(lambda x: F.log_softmax(x, 0, dtype=torch.float64), torch.tensor(0.7))
+    assert_close_like_cpu(lambda x: F.softmax(x, -1), torch.tensor(0.7, requires_grad=True))

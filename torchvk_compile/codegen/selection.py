@@ -9,6 +9,7 @@ first elements are the candidates of the next round.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import sympy
@@ -51,19 +52,20 @@ def select_first(
     candidates, places = None, length
     while isinstance(places, (int, sympy.Integer)) and places > 2 * _PIECE:
         pieces = CeilDiv(places, sympy.Integer(_PIECE))
-        candidates = _select(
-            values,
-            candidates,
-            rows,
-            length,
-            places,
-            pieces,
-            sympy.Integer(_PIECE),
-            count,
-            descending,
-        )
+        cut = _Cut(places, pieces, sympy.Integer(_PIECE))
+        candidates = _select(values, candidates, rows, length, cut, count, descending)
         places = pieces * count
-    return _select(values, candidates, rows, length, places, sympy.S.One, places, count, descending)
+    whole = _Cut(places, sympy.S.One, places)
+    return _select(values, candidates, rows, length, whole, count, descending)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cut:
+    """The `places` of a row in `pieces` of `width`, the last of which may be shorter."""
+
+    places: sympy.Expr
+    pieces: sympy.Expr
+    width: sympy.Expr
 
 
 def _select(
@@ -71,20 +73,18 @@ def _select(
     candidates: ir.TensorBox | None,
     rows: sympy.Expr,
     length: sympy.Expr,
-    places: sympy.Expr,
-    pieces: sympy.Expr,
-    width: sympy.Expr,
+    cut: _Cut,
     count: int,
     descending: bool,
 ) -> ir.TensorBox:
-    """The first `count` of each of the pieces that the `places` of a row are cut into: int32, rows x pieces * count."""
+    """The first `count` of each piece of every row: int32, rows x pieces * count."""
     dtype, device = values.get_dtype(), values.get_device()
     subgroup = reduction_subgroup(profile_of(device.index or 0))
     columns = subgroup if subgroup > 1 else _COLUMNS_WITHOUT_SUBGROUPS
     side = max(WORKGROUP_SIZE // columns, 1)
     held = 0
-    if isinstance(width, (int, sympy.Integer)) and width <= _MOST_HELD * columns:
-        held = -(-int(width) // columns)
+    if isinstance(cut.width, (int, sympy.Integer)) and cut.width <= _MOST_HELD * columns:
+        held = -(-int(cut.width) // columns)
     shell = Shell(
         template="select_first.slang.j2",
         workgroup_size=side * columns,
@@ -107,18 +107,18 @@ def _select(
     return Launch.create(
         device,
         torch.int32,
-        [rows, pieces * count],
+        [rows, cut.pieces * count],
         shell,
         inputs,
         {
             "row_count": rows,
             "row_length": length,
-            "places": places,
-            "pieces": pieces,
-            "width": width,
+            "places": cut.places,
+            "pieces": cut.pieces,
+            "width": cut.width,
             "count": sympy.Integer(count),
         },
-        CeilDiv(rows * pieces, sympy.Integer(side)),
+        CeilDiv(rows * cut.pieces, sympy.Integer(side)),
     )
 
 

@@ -54,10 +54,10 @@ def _parts(total: torch.fx.Node) -> tuple[torch.fx.Node, torch.fx.Node] | None:
     x, largest = distance.args
     if not _is(largest, _aten.amax.default) or largest.args[0] is not x:
         return None
-    last = x.meta["val"].dim() - 1
+    rank = x.meta["val"].dim()
     for reduction in (total, largest):
         _, dims, keep = (*reduction.args, False)[:3]
-        if [dim % (last + 1) for dim in dims] != [last] or not keep or reduction.kwargs:
+        if len(dims) != 1 or dims[0] not in (-1, rank - 1) or not keep or reduction.kwargs:
             return None
     return x, largest
 
