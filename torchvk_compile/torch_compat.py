@@ -294,6 +294,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     from torch._inductor.decomposition import select_decomp_table
 
     from torchvk_compile.lowering.decompositions import DECOMPOSITIONS
+    from torchvk_compile.lowering.graph_check import checked_product
     from torchvk_compile.lowering.memory_formats import KEEPING_FORMAT
 
     table = _Decompositions(select_decomp_table())
@@ -301,6 +302,9 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         table.pop(getattr(torch.ops.aten, name).default, None)
     table.update(DECOMPOSITIONS)
     table.update(KEEPING_FORMAT)
+    for name in ("mv", "dot", "vdot", "addmv"):
+        op = getattr(torch.ops.aten, name).default
+        table[op] = checked_product(op, table[op])
     from torchvk_compile.lowering.complex_table import RULES
 
     table.update({op: _of_real_tensors(op, table[op]) for op in RULES if op in table})

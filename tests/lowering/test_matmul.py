@@ -244,12 +244,27 @@ def test_beta_zero_ignores_nan_also_with_one_column(
     )
 
 
+PRODUCTS = {
+    "mm": [(3, 3)] * 2,
+    "bmm": [(2, 3, 3)] * 2,
+    "addmm": [(3, 3)] * 3,
+    "baddbmm": [(2, 3, 3)] * 3,
+    "mv": [(3, 3), (3,)],
+    "addmv": [(3,), (3, 3), (3,)],
+    "dot": [(3,)] * 2,
+    "vdot": [(3,)] * 2,
+}
+
+
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-@pytest.mark.parametrize("name", ["mm", "bmm", "addmm", "baddbmm"])
-def test_boolean_matrices_are_refused_by_name(vk: torch.device, name: str, compiled: bool) -> None:
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_that_torch_does_not_have(vk: torch.device, name: str, compiled: bool) -> None:
     product = getattr(torch, name)
-    shape = (2, 3, 3) if "bmm" in name else (3, 3)
-    given = [torch.ones(shape, dtype=torch.bool, device=vk)] * (3 if "add" in name else 2)
     function = torch.compile(product, backend="torchvk") if compiled else product
+    ones = [torch.ones(shape, device=vk) for shape in PRODUCTS[name]]
     with pytest.raises(UnsupportedOperatorError, match=f"aten.{name}.* bool"):
-        function(*given)
+        function(*(operand.bool() for operand in ones))
+    with pytest.raises(RuntimeError, match="dtype|scalar type"):
+        function(ones[0].double(), *ones[1:])
+    with pytest.raises(RuntimeError, match="dtype|scalar type"):
+        function(*ones[:-1], ones[-1].half())

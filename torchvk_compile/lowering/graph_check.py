@@ -5,7 +5,9 @@ In: a functional ATen graph. Out: the same graph, or an exception of ours. Forbi
 
 from __future__ import annotations
 
+import functools
 import hashlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +28,8 @@ _NEEDED_FEATURE = {
 
 _aten = torch.ops.aten
 
-_SAME_DTYPE = {
-    _aten.mm.default: (0, 1),
-    _aten.bmm.default: (0, 1),
-    _aten.addmm.default: (1, 2),
-    _aten.baddbmm.default: (1, 2),
-    _aten.convolution.default: (0, 1),
-}
-"""Arguments that torch wants in one dtype; its shape functions let other ones pass."""
+_PRODUCTS = (_aten.mm.default, _aten.bmm.default, _aten.addmm.default, _aten.baddbmm.default)
+"""Operators whose operands torch wants in one dtype, and not bool; its shape functions let others pass."""
 
 
 class GraphCheck(CustomGraphModulePass):
@@ -47,8 +43,8 @@ class GraphCheck(CustomGraphModulePass):
         for node in graph.graph.nodes:
             if node.op != "call_function":
                 continue
-            if node.target in _SAME_DTYPE:
-                _check_operands(node, _SAME_DTYPE[node.target])
+            if node.target is _aten.convolution.default:
+                _check_one_dtype(node.target, [node.args[at].meta["val"] for at in (0, 1)])
             for value in _tensors(node.meta.get("val")):
                 if value.device.type == "vk":
                     _check_dtype(node, value)
@@ -64,23 +60,44 @@ class GraphCheck(CustomGraphModulePass):
         )
 
 
-def refuse_products(graph: torch.fx.Graph) -> None:
-    """Refuse products of boolean matrices, which torch has on no device, before Inductor's passes stumble over them."""
-    for target, (position, _) in _SAME_DTYPE.items():
+def check_products(graph: torch.fx.Graph) -> None:
+    """Refuse the products that torch refuses on the CPU, before Inductor's passes stumble over them."""
+    for target in _PRODUCTS:
         for node in graph.find_nodes(op="call_function", target=target):
-            value = node.args[position].meta["val"]
-            if value.device.type == "vk" and value.dtype is torch.bool:
-                raise UnsupportedOperatorError(
-                    str(target), dtype=torch.bool, reason="torch multiplies no boolean matrices"
-                )
+            _check_product(target, [node.args[at].meta["val"] for at in range(len(node.args))])
 
 
-def _check_operands(node: torch.fx.Node, positions: tuple[int, int]) -> None:
-    one, other = (_tensors(node.args[at].meta.get("val")) for at in positions)  # type: ignore[union-attr]
-    if one and other and one[0].device.type == "vk" and one[0].dtype is not other[0].dtype:
+def checked_product(
+    op: torch._ops.OpOverload, decomposition: Callable[..., torch.Tensor]
+) -> Callable[..., torch.Tensor]:
+    """The decomposition of a product of vectors, for operands that torch multiplies on the CPU."""
+
+    @functools.wraps(decomposition)
+    def product(*operands: torch.Tensor, **scalars: Any) -> torch.Tensor:
+        _check_product(op, operands)
+        return decomposition(*operands, **scalars)
+
+    return product
+
+
+def _check_product(op: torch._ops.OpOverload, operands: Sequence[torch.Tensor]) -> None:
+    if operands[-1].device.type != "vk":
+        return
+    if operands[-1].dtype is torch.bool:
+        raise UnsupportedOperatorError(
+            str(op),
+            dtype=torch.bool,
+            reason="torch has no products of boolean matrices and vectors",
+        )
+    _check_one_dtype(op, operands)
+
+
+def _check_one_dtype(op: Any, operands: Sequence[torch.Tensor]) -> None:
+    dtypes = list(dict.fromkeys(operand.dtype for operand in operands))
+    if operands[0].device.type == "vk" and len(dtypes) > 1:
         raise DtypeMismatchError(
-            f"{node.target}: expected operands of the same dtype, but got {one[0].dtype} and "
-            f"{other[0].dtype}. Convert one of them, or compute inside torch.autocast"
+            f"{op}: expected operands of the same dtype, but got {' and '.join(map(str, dtypes))}. Convert one of "
+            "them, or compute inside torch.autocast"
         )
 
 

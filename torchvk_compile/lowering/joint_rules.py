@@ -13,7 +13,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 
 from torchvk_compile.lowering.accumulations import keep_accumulations
 from torchvk_compile.lowering.complex_graph import apply_rules
-from torchvk_compile.lowering.graph_check import refuse_products, source_digest
+from torchvk_compile.lowering.graph_check import check_products, source_digest
 from torchvk_compile.lowering.known_lengths import index_by_places
 
 
@@ -21,7 +21,7 @@ class JointRules(CustomGraphPass):
     """Complex numbers by real ones, selections of known length without a look at the data, sums in float32."""
 
     def __call__(self, graph: torch.fx.Graph) -> None:
-        refuse_products(graph)
+        check_products(graph)
         index_by_places(graph)
         apply_rules(graph)
         keep_accumulations(graph)
