@@ -46,6 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("VK_DRIVER_FILES", str(driver))
     if config.getoption("--validation"):
         os.environ["TORCHVK_VALIDATION"] = "1"
+    # Tests share the cores with those of other processes; torch on the CPU only computes what to expect.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 _messages_of_workers = pytest.StashKey[list[str]]()

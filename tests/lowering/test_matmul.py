@@ -264,7 +264,7 @@ def test_products_that_torch_does_not_have(vk: torch.device, name: str, compiled
     ones = [torch.ones(shape, device=vk) for shape in PRODUCTS[name]]
     with pytest.raises(UnsupportedOperatorError, match=f"aten.{name}.* bool"):
         function(*(operand.bool() for operand in ones))
-    with pytest.raises(RuntimeError, match="dtype|scalar type"):
+    with pytest.raises(RuntimeError, match=r"dtype|scalar type"):
         function(ones[0].double(), *ones[1:])
-    with pytest.raises(RuntimeError, match="dtype|scalar type"):
+    with pytest.raises(RuntimeError, match=r"dtype|scalar type"):
         function(*ones[:-1], ones[-1].half())
