@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch._inductor.config as inductor_config
+from matrix_card import card
 from navi10 import run_for_navi10
 from test_attention import check, heads
 from test_attention_tiles import check_dropout
@@ -78,41 +78,20 @@ def test_boolean_mask_and_dropout(vk: torch.device, dtype: torch.dtype) -> None:
 # The choice ---------------------------------------------------------------------------------------------------------
 
 
-def _device(**differences: Any) -> SimpleNamespace:
-    """What an NVIDIA GPU says of itself."""
-    shapes = [
-        {"m": 16, "n": 16, "k": 16, "a": name, "b": name, "c": "float32"}
-        for name in ("float16", "bfloat16")
-    ]
-    properties = {
-        "device_type": "discrete",
-        "subgroup_size": 32,
-        "min_subgroup_size": 32,
-        "max_subgroup_size": 32,
-        "subgroup_size_control": True,
-        "full_subgroups": True,
-        "memory_model": True,
-        "max_workgroup_invocations": 1024,
-        "shared_memory_bytes": 48 * 1024,
-        "cooperative_matrix_shapes": shapes,
-    }
-    return SimpleNamespace(**(properties | differences))
-
-
 @pytest.mark.parametrize("which", ["forward", "query", "key_value"])
 def test_fragments_are_taken_where_the_device_has_them(which: Any) -> None:
     half = Heads(torch.float16, 64, 64)
-    assert isinstance(choose_config(which, _device(), half), AttentionFragments)
-    for found in alternatives(which, _device(), half):
+    assert isinstance(choose_config(which, card(), half), AttentionFragments)
+    for found in alternatives(which, card(), half):
         if isinstance(found, AttentionFragments):
             assert found.shared_bytes(which, half) <= 48 * 1024
     others = [
-        (_device(), Heads(torch.float32, 64, 64)),
-        (_device(), Heads(torch.float16, 64, 256)),
-        (_device(cooperative_matrix_shapes=[]), half),
-        (_device(full_subgroups=False), half),
-        (_device(shared_memory_bytes=8 * 1024), half),
-        (_device(max_workgroup_invocations=64), half),
+        (card(), Heads(torch.float32, 64, 64)),
+        (card(), Heads(torch.float16, 64, 256)),
+        (card(cooperative_matrix_shapes=[]), half),
+        (card(full_subgroups=False), half),
+        (card(shared_memory_bytes=8 * 1024), half),
+        (card(max_workgroup_invocations=64), half),
     ]
     for device, wanted in others:
         assert isinstance(choose_config(which, device, wanted), AttentionTile)

@@ -8,11 +8,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from matrix_card import card, shape
 from test_matmul import check, values
 from test_matmul_tiles import layouts, use
 
@@ -50,36 +50,6 @@ def small(vk: torch.device) -> CooperativeConfig:
     config = CooperativeConfig(fragment, 2 * side_m, 2 * side_n, side_m, side_n, block_k)
     assert config.fits(device)
     return config
-
-
-def shape(dtype: str, *sizes: int, sums: str = "float32") -> dict[str, Any]:
-    m, n, k = sizes
-    return {"m": m, "n": n, "k": k, "a": dtype, "b": dtype, "c": sums}
-
-
-def card(**changed: Any) -> Any:
-    """The profile of a large card with matrix units."""
-    profile = {
-        "device_type": "discrete",
-        "vendor_id": 0x10DE,
-        "compute_units": 132,
-        "subgroup_size": 32,
-        "min_subgroup_size": 32,
-        "max_subgroup_size": 32,
-        "subgroup_size_control": True,
-        "full_subgroups": True,
-        "memory_model": True,
-        "max_workgroup_invocations": 1024,
-        "shared_memory_bytes": 48 << 10,
-        "cooperative_matrix_shapes": [
-            shape("float16", 16, 8, 16),
-            shape("float16", 16, 16, 16, sums="float16"),
-            shape("float16", 16, 16, 16),
-            shape("bfloat16", 16, 16, 16),
-            shape("int8", 16, 16, 32, sums="int32"),
-        ],
-    }
-    return SimpleNamespace(**profile | changed)
 
 
 def chosen(profile: Any, dtype: torch.dtype, *size: int) -> gemm_config.GemmConfig:
