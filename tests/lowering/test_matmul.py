@@ -13,6 +13,8 @@ from torchvk_compile.errors import UnsupportedOperatorError
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
+pytestmark = pytest.mark.usefixtures("seeded")
+
 
 def values(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """Random elements; integers large enough that sums of products wrap."""
