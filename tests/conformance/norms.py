@@ -39,5 +39,5 @@ def narrowed_statistics(name: str, actual: Any, expected: Any) -> Any:
 
 def _narrowed(some: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     if other.shape == (0,) and some.dim() == 1:
-        return some[:0]
+        some = some[:0]
     return some.to(other.dtype) if some.dtype == torch.float32 else some

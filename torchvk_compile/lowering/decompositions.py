@@ -267,6 +267,16 @@ def shrink_backward(grad: torch.Tensor, x: torch.Tensor, lambd: float) -> torch.
     return torch.where((x >= -lambd) & (x <= lambd), 0, grad)
 
 
+def log_sigmoid_forward(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """log(1 / (1 + e^-x)) and e^-|x|, which the backward pass reads.
+
+    16-bit floats are rounded where the result is stored, not before what else a kernel does with it: gradients of
+    losses are differences of two such logarithms.
+    """
+    small = torch.exp(-x.abs())
+    return torch.clamp(x, max=0) - torch.log1p(small), small
+
+
 def binary_cross_entropy_with_logits(
     x: torch.Tensor,
     target: torch.Tensor,
@@ -355,6 +365,7 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.view.dtype: view_dtype,
     aten.take.default: take,
     aten.binary_cross_entropy_with_logits.default: binary_cross_entropy_with_logits,
+    aten.log_sigmoid_forward.default: log_sigmoid_forward,
     aten.masked_scatter.default: masked_scatter,
     aten.searchsorted.Scalar: searchsorted_number,
     aten.bucketize.Scalar: bucketize_number,
