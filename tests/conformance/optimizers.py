@@ -117,4 +117,5 @@ def _stacked(entry: Any) -> Any:
     """An entry of the state, the history that LBFGS keeps of a value as one tensor."""
     if not isinstance(entry, list):
         return entry
-    return torch.stack([value for value in entry if value is not None])
+    steps = list(tensors_in(entry))
+    return torch.stack(steps) if steps else steps

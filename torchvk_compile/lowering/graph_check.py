@@ -28,12 +28,18 @@ _NEEDED_FEATURE = {
 
 _aten = torch.ops.aten
 
-_PRODUCTS = (_aten.mm.default, _aten.bmm.default, _aten.addmm.default, _aten.baddbmm.default)
-"""Operators whose operands torch wants in one dtype, and not bool; its shape functions let others pass."""
+_PRODUCTS = {
+    _aten.mm.default: 2,
+    _aten.bmm.default: 2,
+    _aten.addmm.default: 3,
+    _aten.baddbmm.default: 3,
+    _aten.convolution.default: 2,
+}
+"""How many of the first arguments torch wants in one dtype, and not bool; its shape functions let others pass."""
 
 
 class GraphCheck(CustomGraphModulePass):
-    """Refuses dtypes the device cannot compute with, or that torch does not mix, naming the operator.
+    """Refuses dtypes the device cannot compute with, naming the operator.
 
     Its `uuid` makes Inductor's FX graph cache tell apart graphs compiled by different versions of TorchVK, for
     different devices, or under different settings.
@@ -43,8 +49,6 @@ class GraphCheck(CustomGraphModulePass):
         for node in graph.graph.nodes:
             if node.op != "call_function":
                 continue
-            if node.target is _aten.convolution.default:
-                _check_one_dtype(node.target, [node.args[at].meta["val"] for at in (0, 1)])
             for value in _tensors(node.meta.get("val")):
                 if value.device.type == "vk":
                     _check_dtype(node, value)
@@ -62,11 +66,12 @@ class GraphCheck(CustomGraphModulePass):
 
 def check_products(graph: torch.fx.Graph) -> None:
     """Refuse the products that torch refuses on the CPU, before Inductor's passes stumble over them."""
-    for target in _PRODUCTS:
+    for target, count in _PRODUCTS.items():
         for node in graph.find_nodes(op="call_function", target=target):
-            _check_product(target, [node.args[at].meta["val"] for at in range(len(node.args))])
+            _check_product(target, [operand.meta["val"] for operand in node.args[:count]])
 
 
+@functools.cache
 def checked_product(
     op: torch._ops.OpOverload, decomposition: Callable[..., torch.Tensor]
 ) -> Callable[..., torch.Tensor]:
@@ -83,18 +88,12 @@ def checked_product(
 def _check_product(op: torch._ops.OpOverload, operands: Sequence[torch.Tensor]) -> None:
     if operands[-1].device.type != "vk":
         return
-    if operands[-1].dtype is torch.bool:
-        raise UnsupportedOperatorError(
-            str(op),
-            dtype=torch.bool,
-            reason="torch has no products of boolean matrices and vectors",
-        )
-    _check_one_dtype(op, operands)
-
-
-def _check_one_dtype(op: Any, operands: Sequence[torch.Tensor]) -> None:
     dtypes = list(dict.fromkeys(operand.dtype for operand in operands))
-    if operands[0].device.type == "vk" and len(dtypes) > 1:
+    if torch.bool in dtypes:
+        raise UnsupportedOperatorError(
+            str(op), dtype=torch.bool, reason="torch has no products of boolean tensors"
+        )
+    if len(dtypes) > 1:
         raise DtypeMismatchError(
             f"{op}: expected operands of the same dtype, but got {' and '.join(map(str, dtypes))}. Convert one of "
             "them, or compute inside torch.autocast"
