@@ -251,11 +251,14 @@ PRODUCTS = {
     "bmm": [(2, 3, 3)] * 2,
     "addmm": [(3, 3)] * 3,
     "baddbmm": [(2, 3, 3)] * 3,
+    "addbmm": [(3, 3), (2, 3, 3), (2, 3, 3)],
+    "bilinear": [(3, 3)] * 2 + [(3, 3, 3)],
     "mv": [(3, 3), (3,)],
     "addmv": [(3,), (3, 3), (3,)],
     "dot": [(3,)] * 2,
     "vdot": [(3,)] * 2,
 }
+OPERATORS = {"bilinear": "_trilinear"}
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
@@ -264,7 +267,7 @@ def test_products_that_torch_does_not_have(vk: torch.device, name: str, compiled
     product = getattr(torch, name)
     function = torch.compile(product, backend="torchvk") if compiled else product
     ones = [torch.ones(shape, device=vk) for shape in PRODUCTS[name]]
-    with pytest.raises(UnsupportedOperatorError, match=f"aten.{name}.* bool"):
+    with pytest.raises(UnsupportedOperatorError, match=f"{OPERATORS.get(name, name)}.* bool"):
         function(*(operand.bool() for operand in ones))
     with pytest.raises(RuntimeError, match=r"dtype|scalar type"):
         function(ones[0].double(), *ones[1:])

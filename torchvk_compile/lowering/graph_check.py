@@ -33,7 +33,9 @@ _PRODUCTS = {
     _aten.bmm.default: 2,
     _aten.addmm.default: 3,
     _aten.baddbmm.default: 3,
+    _aten.addbmm.default: 3,
     _aten.convolution.default: 2,
+    _aten._trilinear.default: 3,
 }
 """How many of the first arguments torch wants in one dtype, and not bool; its shape functions let others pass."""
 
