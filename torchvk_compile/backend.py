@@ -130,9 +130,11 @@ def compile_graph(
 def _settings() -> dict[str, Any]:
     from torchvk_compile.lowering.joint_rules import JointRules
     from torchvk_compile.lowering.online_softmax import OnlineSoftmax
+    from torchvk_compile.lowering.roundings import RoundingWhereStored
 
     return torch_compat.inductor_settings() | {
         "joint_custom_pre_pass": JointRules(),
+        "joint_custom_post_pass": RoundingWhereStored(),
         "post_grad_custom_pre_pass": OnlineSoftmax(),
     }
 

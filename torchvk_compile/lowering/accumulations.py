@@ -8,9 +8,9 @@ A norm, a mean or a product along a row is used by the forward pass and again by
 16-bit floats is float32 within a kernel, so these values would be rounded only because they go from one kernel to the
 next; a gradient that is a difference of such values loses its digits there.
 
-What the rewritten operators hand to others is ``_to_copy`` of a float32 value, which torch's decompositions leave in no
-other graph: 16 bits where it is stored, and not rounded within a kernel, like all other arithmetic on 16-bit floats. An
-explicit conversion does round.
+What the rewritten operators hand to others is `NARROW` of a float32 value (`roundings`): 16 bits where it is stored,
+and not rounded within a kernel, like all other arithmetic on 16-bit floats. A conversion to 16 bits in the program does
+round.
 """
 
 from __future__ import annotations
@@ -19,16 +19,12 @@ import operator
 from typing import Any
 
 import torch
-from torch._inductor.lowering import make_pointwise
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils import _pytree as pytree
 
-from torchvk_compile.lowering.registry import route
+from torchvk_compile.lowering.roundings import CONVERT, HALVES, NARROW, closes_an_operator
 
 _aten = torch.ops.aten
-_HALVES = (torch.float16, torch.bfloat16)
-_CONVERT = torch.ops.prims.convert_element_type.default
-_NARROW = _aten._to_copy.default
 
 _SUMS = frozenset(
     {
@@ -82,16 +78,6 @@ _MOVES = frozenset(
 """Operators whose results are elements of their first argument; ``expand`` repeats them without memory."""
 
 
-def register_accumulations() -> None:
-    """Lower the conversion that `keep_accumulations` leaves."""
-    route(_NARROW, _narrow)
-
-
-def _narrow(x: Any, *, dtype: torch.dtype) -> Any:
-    """A float32 tensor as one of 16 bits that is rounded where it is stored."""
-    return make_pointwise(lambda value: value, override_return_dtype=dtype)(x)
-
-
 def keep_accumulations(graph: torch.fx.Graph) -> None:
     """Rewrite the graph's arithmetic on accumulations of 16-bit vk tensors."""
     rewriting = _Rewriting(graph)
@@ -125,14 +111,14 @@ class _Rewriting:
             self._accumulate(node, value)
         elif node.target is operator.getitem and node.args[0] in self.elements:
             self.elements[node] = value.numel()
-        elif node.target is _CONVERT:
+        elif node.target is CONVERT:
             self._convert(node, value)
         elif node.target in _MOVES or node.target in _ARITHMETIC:
             self._compute(node, value)
 
     def _accumulate(self, node: torch.fx.Node, value: torch.Tensor) -> None:
         self.elements[node] = value.numel()
-        if value.dtype in _HALVES and any(
+        if value.dtype in HALVES and any(
             user.target in _MOVES or user.target in _ARITHMETIC for user in node.users
         ):
             self._replace(node, node.args, {**node.kwargs, "dtype": torch.float32}, value.numel())
@@ -141,8 +127,11 @@ class _Rewriting:
         (source, _) = node.args
         if source not in self.elements:
             return
+        if source in self.exact and value.dtype == torch.float32:
+            node.replace_all_uses_with(self.exact[source])
+            return
         self.elements[node] = self.elements[source]
-        if value.dtype in _HALVES and source.meta["val"].dtype == torch.float32:
+        if closes_an_operator(node):
             self.exact[node] = source
 
     def _compute(self, node: torch.fx.Node, value: torch.Tensor) -> None:
@@ -155,7 +144,7 @@ class _Rewriting:
             count = value.numel()
             if not any(statically_known_true(count <= other) for other in counts):
                 count = None
-        if value.dtype in _HALVES and any(operand in self.exact for operand in operands):
+        if value.dtype in HALVES and any(operand in self.exact for operand in operands):
             self._replace(node, *self._widened(node, operands), count)
             return
         for operand in operands:
@@ -168,11 +157,11 @@ class _Rewriting:
         """The node's arguments, 16-bit operands in float32."""
 
         def widen(operand: torch.fx.Node) -> torch.fx.Node:
-            if operand not in operands or operand.meta["val"].dtype not in _HALVES:
+            if operand not in operands or operand.meta["val"].dtype not in HALVES:
                 return operand
             if operand in self.exact:
                 return self.exact[operand]
-            return self._call(node, _CONVERT, (operand, torch.float32), {})
+            return self._call(node, CONVERT, (operand, torch.float32), {})
 
         with self.graph.inserting_before(node):
             return torch.fx.map_arg((node.args, node.kwargs), widen)
@@ -183,7 +172,7 @@ class _Rewriting:
         """Compute a 16-bit node in float32 and round it; `count` is None where the value is not to be kept."""
         with self.graph.inserting_before(node):
             exact = self._call(node, node.target, args, kwargs)
-            narrow = self._call(node, _NARROW, (exact,), {"dtype": node.meta["val"].dtype})
+            narrow = self._call(node, NARROW, (exact,), {"dtype": node.meta["val"].dtype})
         node.replace_all_uses_with(narrow)
         self.graph.erase_node(node)
         if count is not None:

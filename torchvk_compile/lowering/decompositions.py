@@ -267,42 +267,6 @@ def shrink_backward(grad: torch.Tensor, x: torch.Tensor, lambd: float) -> torch.
     return torch.where((x >= -lambd) & (x <= lambd), 0, grad)
 
 
-def log_sigmoid_forward(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """log(1 / (1 + e^-x)) and e^-|x|, which the backward pass reads.
-
-    16-bit floats are rounded where the result is stored, not before what else a kernel does with it: gradients of
-    losses are differences of two such logarithms.
-    """
-    small = torch.exp(-x.abs())
-    return torch.clamp(x, max=0) - torch.log1p(small), small
-
-
-def binary_cross_entropy_with_logits(
-    x: torch.Tensor,
-    target: torch.Tensor,
-    weight: _MaybeTensor = None,
-    pos_weight: _MaybeTensor = None,
-    reduction: int = 1,
-) -> torch.Tensor:
-    """The loss in one go: 16-bit floats are rounded once, and not after the logarithm as well.
-
-    Args:
-        reduction: 0 none, 1 mean, 2 sum, as in ATen.
-    """
-    dtype = torch.result_type(x, target)
-    x, target = _accumulated(x, target)
-    logarithm = torch.nn.functional.logsigmoid(x)
-    if pos_weight is not None:
-        (positive,) = _accumulated(pos_weight)
-        logarithm = ((positive - 1) * target + 1) * logarithm
-    loss = (1 - target) * x - logarithm
-    if weight is not None:
-        loss = loss * weight
-    if reduction:
-        loss = loss.mean() if reduction == 1 else loss.sum()
-    return loss.to(dtype)
-
-
 def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
     """`x` with its selected elements replaced by those of `source`, one after the other.
 
@@ -364,8 +328,6 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.cumsum.default: cumsum_of_a_number,
     aten.view.dtype: view_dtype,
     aten.take.default: take,
-    aten.binary_cross_entropy_with_logits.default: binary_cross_entropy_with_logits,
-    aten.log_sigmoid_forward.default: log_sigmoid_forward,
     aten.masked_scatter.default: masked_scatter,
     aten.searchsorted.Scalar: searchsorted_number,
     aten.bucketize.Scalar: bucketize_number,

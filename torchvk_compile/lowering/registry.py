@@ -17,7 +17,6 @@ from torch.utils._pytree import tree_leaves
 
 def register_lowerings() -> None:
     """Add TorchVK's lowerings to Inductor's table; called once."""
-    from torchvk_compile.lowering.accumulations import register_accumulations
     from torchvk_compile.lowering.any import register_any
     from torchvk_compile.lowering.arithmetic import register_arithmetic
     from torchvk_compile.lowering.attention import register_attention
@@ -38,6 +37,7 @@ def register_lowerings() -> None:
     from torchvk_compile.lowering.matmul import register_matmul
     from torchvk_compile.lowering.pooling import register_pooling
     from torchvk_compile.lowering.resampling import register_resampling
+    from torchvk_compile.lowering.roundings import register_roundings
     from torchvk_compile.lowering.sampling import register_sampling
     from torchvk_compile.lowering.scan import register_scans
     from torchvk_compile.lowering.scatter import register_scatters
@@ -49,7 +49,7 @@ def register_lowerings() -> None:
     from torchvk_compile.lowering.variance import register_variances
 
     register_any()
-    register_accumulations()
+    register_roundings()
     register_arithmetic()
     register_extrema()
     register_jumps()
