@@ -62,6 +62,22 @@ def test_gradients_are_nearer_to_the_truth_than_on_the_cpu(
     assert (mine - exact).abs().mean() < (theirs - exact).abs().mean()
 
 
+@pytest.mark.parametrize("name", ["std_mean", "var_mean"])
+def test_gradients_of_any_length(vk: torch.device, name: str) -> None:
+    def gradient(x: torch.Tensor) -> torch.Tensor:
+        deviation, mean = getattr(torch, name)(x)
+        (found,) = torch.autograd.grad(deviation + mean, x)
+        return found
+
+    function = torch.compile(gradient, backend="torchvk", dynamic=True)
+    for length in (5, 40):
+        x = torch.randn(length, 3).half()
+        mine = function(x.to(vk).requires_grad_()).cpu().double()
+        torch.testing.assert_close(
+            mine, gradient(x.double().requires_grad_()), rtol=1e-3, atol=1e-4
+        )
+
+
 @pytest.mark.parametrize("dtype", _HALVES)
 def test_statistics_that_are_results_have_their_own_dtype(
     vk: torch.device, dtype: torch.dtype

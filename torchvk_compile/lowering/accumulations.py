@@ -157,7 +157,8 @@ class _Rewriting:
         """The node's arguments, 16-bit operands in float32."""
 
         def widen(operand: torch.fx.Node) -> torch.fx.Node:
-            if operand not in operands or operand.meta["val"].dtype not in HALVES:
+            value = operand.meta["val"]  # of any kind: divisors may be symbolic numbers
+            if operand not in operands or getattr(value, "dtype", None) not in HALVES:
                 return operand
             if operand in self.exact:
                 return self.exact[operand]
