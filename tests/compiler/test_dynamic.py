@@ -46,6 +46,17 @@ def test_sizes_of_intermediates_follow(vk: torch.device) -> None:
         )
 
 
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "area"])
+def test_sizes_by_a_factor_follow(vk: torch.device, mode: str) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(x, scale_factor=0.6, mode=mode)
+
+    compiled = torch.compile(function, backend="torchvk", dynamic=True)
+    for size in (6, 11):
+        x = torch.randn(2, 3, size, size + 3)
+        torch.testing.assert_close(compiled(x.to(vk)).cpu(), function(x), rtol=1e-4, atol=1e-4)
+
+
 def test_a_number_from_the_device_decides_on_the_host(vk: torch.device) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return x * 2 if x.sum().item() > 0 else x - 1

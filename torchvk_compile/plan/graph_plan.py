@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
+import torch
+
 from torchvk_compile.plan.origins import Origin, origins_from_data, origins_to_data
 
 Size = int | str
@@ -262,9 +264,13 @@ class GraphPlan:
 
 
 def evaluator(symbols: Sequence[str], expressions: Sequence[str]) -> Callable[..., tuple[int, ...]]:
-    """A function from values of the symbols to values of the expressions."""
+    """A function from values of the symbols to values of the expressions.
+
+    Args:
+        expressions: Python as Inductor prints it, with ``math``, ``torch`` (``sym_float``) and built-in functions.
+    """
     source = f"lambda {', '.join(symbols)}: ({''.join(text + ', ' for text in expressions)})"
-    return eval(source, {"math": math, "max": max, "min": min, "abs": abs, "int": int})
+    return eval(source, {"math": math, "torch": torch})
 
 
 def _output(data: dict[str, Any]) -> OutputBuffer:
