@@ -10,9 +10,14 @@
 namespace torchvk {
 namespace {
 
-// Pending work is submitted at the latest when it moves this much, or launches so many kernels.
+// Pending work is submitted when it moves this much, or launches so many kernels.
 constexpr uint64_t largest_pending_bytes = uint64_t{1} << 20;
 constexpr size_t most_pending_steps = 32;
+// A busy device stands still for some microseconds between two submissions, so large work is
+// gathered, too, while it has others to go on with; never so much that a display's timeout (2 s) is
+// near.
+constexpr size_t most_held_steps = 4;
+constexpr uint64_t submissions_of_a_busy_device = 2;
 // An idle device is given so many kernels at a time: a few short ones cost less than a submission.
 constexpr size_t steps_worth_starting = 8;
 // Transfers that may run side by side without a barrier between them.
@@ -132,12 +137,19 @@ uint64_t Stream::finish_launch(size_t steps, uint64_t work, bool visible_to_host
     pending_.bytes += work;
     pending_.steps += steps;
     pending_.visible_to_host |= visible_to_host;
-    bool due = pending_.bytes >= largest_pending_bytes || pending_.steps >= most_pending_steps;
-    if (!due && pending_.steps >= pending_.steps_to_start) {
+    bool due = pending_.steps >= most_pending_steps;
+    if (pending_.bytes >= largest_pending_bytes) {
+        due |= pending_.steps >= most_held_steps || !busy();
+    } else if (!due && pending_.steps >= pending_.steps_to_start) {
         due = finished(submitted_);
         pending_.steps_to_start = pending_.steps + steps_worth_starting;
     }
     return due ? submit_locked({}) : submitted_ + 1;
+}
+
+bool Stream::busy() {
+    return submitted_ >= submissions_of_a_busy_device &&
+           !finished(submitted_ - submissions_of_a_busy_device + 1);
 }
 
 uint64_t Stream::submit_locked(std::span<const VkCommandBuffer> batches) {

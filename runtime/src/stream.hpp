@@ -6,7 +6,7 @@
 //
 // A submission costs the host more than recording a kernel does. The pending command buffer is
 // submitted when somebody waits or asks, when a recorded plan follows, when it holds enough work to
-// be worth it, and a little at a time while the device has nothing else to do.
+// be worth it and the device has little else to do, and a little at a time while it has nothing.
 // Forbidden: allocating tensor memory while the lock is held.
 #pragma once
 
@@ -114,6 +114,8 @@ class Stream {
     uint64_t finish_transfer(uint64_t bytes);
     VkCommandBuffer commands_for_launch();
     uint64_t finish_launch(size_t steps, uint64_t work, bool visible_to_host);
+    // Has the device several submissions that it did not finish?
+    bool busy();
     uint64_t submit_locked(std::span<const VkCommandBuffer> batches);
     CommandBuffer take_command_buffer();
     void wait_submitted(uint64_t value);
