@@ -14,9 +14,12 @@ namespace {
 constexpr uint64_t largest_pending_bytes = uint64_t{1} << 20;
 constexpr size_t most_pending_steps = 32;
 // A busy device stands still for some microseconds between two submissions, so large work is
-// gathered, too, while it has others to go on with; never so much that a display's timeout (2 s) is
-// near.
+// gathered, too, while it has others to go on with; not so much that Windows' timeout is near.
+#if defined(_WIN32)
 constexpr size_t most_held_steps = 4;
+#else
+constexpr size_t most_held_steps = 16;
+#endif
 constexpr uint64_t submissions_of_a_busy_device = 2;
 // An idle device is given so many kernels at a time: a few short ones cost less than a submission.
 constexpr size_t steps_worth_starting = 8;
