@@ -36,7 +36,7 @@ from torchvk_compile.codegen.dtypes import (
 from torchvk_compile.codegen.grid import grid, is_folded, linear_groups
 from torchvk_compile.codegen.lanes import LaneAccess, lane_access, starts_aligned
 from torchvk_compile.codegen.lines import DispatchLine
-from torchvk_compile.codegen.loops import LoopCodegen
+from torchvk_compile.codegen.loops import LoopCodegen, VectorRead
 from torchvk_compile.codegen.overrides import SlangOverrides
 from torchvk_compile.codegen.printer import SlangExprPrinter
 from torchvk_compile.codegen.reductions import ReductionCodegen
@@ -107,6 +107,7 @@ class SlangKernel(
         self.helpers = IndentedBuffer()
         self.prefix = IndentedBuffer()
         self.lane_indexing = IndentedBuffer()
+        self.vector_reads: list[VectorRead] = []
         self.vector_loads = IndentedBuffer()
         self.vector_stores = IndentedBuffer()
         self.after_loop = IndentedBuffer()
@@ -118,7 +119,7 @@ class SlangKernel(
         # What says that an index is out of range, and the variables of that index; of the scope that is open.
         self.bounds_checks: list[tuple[str, frozenset[Any]]] = []
         self._bounds_check_names = (f"outside{number}" for number in itertools.count())
-        self.layout = layout.pointwise_layout(1)
+        self.layout = layout.plain_layout(1)
 
     # What Inductor asks of a kernel class ------------------------------------------------------------------
 
@@ -134,9 +135,10 @@ class SlangKernel(
         else:
             self.tile = self._choose_tile(indices)
             if self.tile is not None:
-                self.layout = layout.pointwise_layout(self.tile.lanes)
-            elif self._lanes_pay(indices):
-                self.layout = layout.pointwise_layout(layout.LANES)
+                self.layout = layout.plain_layout(self.tile.lanes)
+            else:
+                lanes = layout.LANES if self._lanes_pay(indices) else 1
+                self.layout = layout.pointwise_layout(lanes)
 
     def require(self, module: str) -> None:
         """Import a library module (`codegen_templates/lib`) into the kernel's source."""
@@ -288,7 +290,11 @@ class SlangKernel(
         if vector is None:
             vector = self.cse.newvar()
             self.cse.put(raw, vector)
-            self.vector_loads.writeline(f"let {vector} = {raw};")
+            if self.layout.turns > 1:
+                kind = f"vector<{storage_type(dtype)}, {lanes}>"
+                self.vector_reads.append(VectorRead(kind, str(vector), raw))
+            else:
+                self.vector_loads.writeline(f"let {vector} = {raw};")
         return self.cse.generate(
             self.loads, to_compute(dtype, f"{vector}[lane]"), dtype=compute_dtype(dtype)
         )
@@ -481,6 +487,7 @@ class SlangKernel(
             index_type=self.index_dtype,
             row_name=row.name,
             row_base=f"{row.prefix}base",
+            row_first=self.first_row(),
             row_count=self.collector.extent(row),
             folded=is_folded(self._groups()),
             overhang=self._rows_may_overhang(),
@@ -495,7 +502,9 @@ class SlangKernel(
         return helpers + loops(part=False)
 
     def _rows_per_group(self) -> int:
-        return self.layout.rows * (1 if self.features.is_reduction() else self.layout.lanes)
+        if self.features.is_reduction():
+            return self.layout.rows
+        return self.layout.rows * self.layout.lanes * self.layout.turns
 
     def _groups(self) -> sympy.Expr:
         """Workgroups in all."""

@@ -6,6 +6,9 @@ compute.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from torch._inductor.codegen.common import CSEVariable, IndentedBuffer
@@ -16,6 +19,19 @@ from torchvk_compile.codegen.declarations import Declaration, separate
 
 if TYPE_CHECKING:
     from torch._inductor.codegen.simd import IterationRangesRoot
+
+
+_MOST_READS_AHEAD = 8
+"""Vectors that an invocation reads a turn; with more, one turn waits for enough memory."""
+
+
+@dataclasses.dataclass(frozen=True)
+class VectorRead:
+    """Consecutive elements that a turn reads at once: their type, the variable, where they come from."""
+
+    kind: str
+    name: str
+    expression: str
 
 
 class LoopCodegen:
@@ -34,6 +50,7 @@ class LoopCodegen:
     stores: IndentedBuffer
     prefix: IndentedBuffer
     lane_indexing: IndentedBuffer
+    vector_reads: list[VectorRead]
     vector_loads: IndentedBuffer
     vector_stores: IndentedBuffer
     after_loop: IndentedBuffer
@@ -70,6 +87,8 @@ class LoopCodegen:
             self.cse.invalidate(self.kept_after_loop)  # type: ignore[arg-type]
             self._reduction_tree().cache_clear()
             self.bounds_checks.clear()
+        elif self.layout.turns > 1:
+            self._take_turns(self._row_tree())
         elif self.layout.lanes > 1 and not self.features.is_reduction():
             self._lane_segment(self._row_tree())
         else:
@@ -147,6 +166,49 @@ class LoopCodegen:
             self._splice_lane_code()
         self.body.writeline("}")
 
+    def first_row(self) -> str:
+        """The variable of the first of an invocation's iterations, where it takes turns."""
+        return f"{self._row_tree().prefix}first"
+
+    def _take_turns(self, tree: IterationRangesRoot) -> None:
+        """The turns of an invocation; the vectors that it reads in all of them are under way together."""
+        ahead = self.vector_reads if len(self.vector_reads) <= _MOST_READS_AHEAD else []
+        if ahead:
+            turns = self.layout.turns
+            self.body.writelines(f"{read.kind} {read.name}_ahead[{turns}];" for read in ahead)
+            with self._turn(tree):
+                self._count_lanes(tree)
+                for read in ahead:
+                    self.body.writeline(f"{read.name}_ahead[turn] = {read.expression};")
+        with self._turn(tree):
+            if self.layout.lanes == 1:
+                self._splice_lane_code()
+            else:
+                self._count_lanes(tree)
+                for read in self.vector_reads:
+                    value = f"{read.name}_ahead[turn]" if ahead else read.expression
+                    self.body.writeline(f"let {read.name} = {value};")
+                self._for_lanes(tree)
+        self.vector_reads.clear()
+
+    @contextlib.contextmanager
+    def _turn(self, tree: IterationRangesRoot) -> Iterator[None]:
+        """The block of a loop over the turns."""
+        index_type, lanes, turns = self.index_dtype, self.layout.lanes, self.layout.turns
+        width, length = self.layout.rows * lanes, self.collector.extent(tree)
+        variable = f"{tree.prefix}base" if lanes > 1 else tree.name
+        self.body.writelines(["[unroll]", f"for (int turn = 0; turn < {turns}; ++turn)", "{"])
+        with self.body.indent():
+            self.body.writeline(
+                f"const {index_type} {variable} = {self.first_row()} + turn * {width};"
+            )
+            if not V.graph.sizevars.statically_known_multiple_of(tree.numel, width * turns):
+                # An index beyond the last element can pass 2^31, so it is compared as unsigned.
+                unsigned = "uint" if index_type == "int" else "uint64_t"
+                self.body.writeline(f"if ({unsigned}({variable}) >= {unsigned}({length})) break;")
+            yield
+        self.body.writeline("}")
+
     def _loop_segment(self) -> None:
         if self.has_scan():
             self._loop_in_step()
@@ -196,16 +258,25 @@ class LoopCodegen:
             self.body.splice(part)
 
     def _lane_segment(self, tree: IterationRangesRoot) -> None:
+        self._count_lanes(tree)
+        self._for_lanes(tree)
+
+    def _lanes_are_whole(self, tree: IterationRangesRoot) -> bool:
+        return V.graph.sizevars.statically_known_multiple_of(tree.numel, self.layout.lanes)
+
+    def _count_lanes(self, tree: IterationRangesRoot) -> None:
         lanes, index_type = self.layout.lanes, self.index_dtype
-        length = self.collector.extent(tree)
-        base = f"{tree.prefix}base"
-        whole = V.graph.sizevars.statically_known_multiple_of(tree.numel, lanes)
-        count = str(lanes) if whole else f"int(min({index_type}({lanes}), {length} - {base}))"
+        rest = f"{self.collector.extent(tree)} - {tree.prefix}base"
+        whole = self._lanes_are_whole(tree)
+        count = str(lanes) if whole else f"int(min({index_type}({lanes}), {rest}))"
         self.body.writeline(f"const int count = {count};")
+
+    def _for_lanes(self, tree: IterationRangesRoot) -> None:
+        lanes, index_type, base = self.layout.lanes, self.index_dtype, f"{tree.prefix}base"
         self.body.splice(self.vector_loads)
         self.body.writelines(["[unroll]", f"for (int lane = 0; lane < {lanes}; ++lane)", "{"])
         with self.body.indent():
-            if not whole:
+            if not self._lanes_are_whole(tree):
                 self.body.writeline("if (lane >= count) break;")
             self.body.writeline(f"const {index_type} {tree.name} = {base} + lane;")
             self._splice_lane_code()
