@@ -132,7 +132,6 @@ void Recording::begin(bool profiled, size_t most_steps) {
         device.vk.vkCmdResetQueryPool(commands(), timestamps_.get(), 0, count);
     }
     barrier();
-    if (profiled) write_timestamp();
 }
 
 void Recording::begin_batch() {
@@ -146,6 +145,8 @@ void Recording::begin_batch() {
 void Recording::barrier() {
     record_full_barrier(pool_.device(), commands());
     ++barriers_;
+    // Behind the barrier the device has nothing left to wait for.
+    if (profiled_) write_timestamp();
 }
 
 void Recording::write_timestamp() {
@@ -156,10 +157,7 @@ void Recording::write_timestamp() {
 
 void Recording::step_done(const std::string& label, bool dispatch) {
     dispatches_ += dispatch;
-    if (profiled_) {
-        timed_steps_.push_back(label);
-        write_timestamp();
-    }
+    if (profiled_) timed_steps_.push_back(label);
     if (++steps_in_batch_ < steps_per_batch) return;
     // Barriers reach across command buffers of one queue, so nothing else is needed at the seam.
     const LogicalDevice& device = pool_.device();
@@ -170,6 +168,7 @@ void Recording::step_done(const std::string& label, bool dispatch) {
 
 void Recording::end(bool visible_to_host) {
     const LogicalDevice& device = pool_.device();
+    if (profiled_) write_timestamp();
     if (visible_to_host) record_host_barrier(device, commands());
     VK_CALL(device.vk.vkEndCommandBuffer(commands()));
     recorded_ = true;
