@@ -171,6 +171,7 @@ def _register() -> None:
     from torchvk_compile.codegen.scheduling import VulkanScheduling
     from torchvk_compile.codegen.wrapper import PlanWrapperCodegen
     from torchvk_compile.device_interface import VulkanInterface
+    from torchvk_compile.lowering.decompositions import KEEPING_GRADIENTS
     from torchvk_compile.lowering.graph_check import GraphCheck
     from torchvk_compile.lowering.registry import register_lowerings
 
@@ -178,6 +179,7 @@ def _register() -> None:
         "vk", VulkanScheduling, PlanWrapperCodegen, VulkanInterface, GraphCheck()
     )
     register_lowerings()
+    torch_compat.keep_gradients(KEEPING_GRADIENTS)
 
 
 def _compile_partition(

@@ -14,7 +14,7 @@ import os
 import threading
 import traceback
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +189,20 @@ def complete_operators() -> None:
         torch.library.register_fake("aten::_unique", _shape_of_unique)
     if not torch._C._dispatch_has_kernel_for_dispatch_key("aten::binomial", "Meta"):
         torch.library.register_fake("aten::binomial", _shape_of_binomial)
+
+
+def keep_gradients(functions: Mapping[Any, Callable[..., Any]]) -> None:
+    """Have operators on vk tensors in graphs computed by these functions, whose gradients are then theirs.
+
+    Torch takes the operators apart before autograd sees them, on all devices.
+    """
+    for op, function in functions.items():
+        op.py_impl(torch._C.DispatchKey.AutogradPrivateUse1)(function)
+
+
+def with_own_gradient(op: Any) -> Callable[..., Any]:
+    """The operator, as a function whose gradient is ATen's operator for it."""
+    return functools.partial(op._op_dk, torch._C.DispatchKey.Autograd)
 
 
 def _shape_of_binomial(

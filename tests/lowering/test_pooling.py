@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from torchvk_compile.lowering import pooling, resampling
+from torchvk_compile.lowering import pooling
 
 aten = torch.ops.aten
 Check = Callable[..., None]
@@ -92,7 +92,7 @@ def test_places_of_maxima(assert_close_like_cpu: Check) -> None:
 @pytest.mark.parametrize("ceil", [False, True])
 @pytest.mark.parametrize("with_padding", [False, True])
 @pytest.mark.parametrize("override", [None, 7])
-def test_averages_as_matrices(ceil: bool, with_padding: bool, override: int | None) -> None:
+def test_averages_of_windows(ceil: bool, with_padding: bool, override: int | None) -> None:
     arguments = (3, 4, 2), (2, 3, 2), (1, 2, 0), ceil, with_padding, override
     x = torch.randn(2, 3, 7, 8, 9)
     expected = aten.avg_pool3d(x, *arguments)
@@ -113,12 +113,12 @@ def test_adaptive_maxima_from_gathers() -> None:
             torch.testing.assert_close(actual, expected)
 
 
-def test_adaptive_averages_as_matrices() -> None:
+def test_adaptive_averages_of_windows() -> None:
     x, grad = torch.randn(2, 3, 7, 8, 9), torch.randn(2, 3, 3, 5, 4)
     torch.testing.assert_close(
-        resampling.adaptive_average(x, (3, 5, 4)), aten._adaptive_avg_pool3d(x, (3, 5, 4))
+        pooling.adaptive_average(x, (3, 5, 4)), aten._adaptive_avg_pool3d(x, (3, 5, 4))
     )
     torch.testing.assert_close(
-        resampling.adaptive_average_gradient(grad, x, 3),
+        pooling.adaptive_average_gradient(grad, x, 3),
         aten._adaptive_avg_pool3d_backward(grad, x),
     )

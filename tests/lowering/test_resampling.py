@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from torchvk_compile.lowering import grid_sampling, resampling
+from torchvk_compile.lowering import grid_sampling, padding, resampling
 
 aten = torch.ops.aten
 Check = Callable[..., None]
@@ -71,12 +71,12 @@ def test_nearest_weights(name: str, weights: resampling.Weights, scale: float | 
     torch.testing.assert_close(actual, expected)
 
 
-@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("outside", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
 @pytest.mark.parametrize("align", [False, True])
-def test_grid_samplers(mode: str, padding: str, align: bool) -> None:
+def test_grid_samplers(mode: str, outside: str, align: bool) -> None:
     kind = ("bilinear", "nearest", "bicubic").index(mode)
-    beyond = ("zeros", "border", "reflection").index(padding)
+    beyond = ("zeros", "border", "reflection").index(outside)
     for size in ((5, 6), (4, 5, 6)):
         if mode == "bicubic" and len(size) == 3:
             continue
@@ -130,13 +130,13 @@ def test_on_the_device(assert_close_like_cpu: Check, name: str) -> None:
 
 
 def test_replication_of_every_border() -> None:
-    for before, after in itertools.product((0, 1, 3), repeat=2):
+    for before, after in itertools.product((-1, 0, 1, 3), repeat=2):
         x = torch.randn(2, 3, 4, 5)
-        padding = (before, after, after, before)
+        amounts = (before, after, after, before)
         grad = torch.randn(2, 3, 4 + before + after, 5 + before + after)
         torch.testing.assert_close(
-            resampling.replication_pad_gradient(grad, x, padding),
-            aten.replication_pad2d_backward(grad, x, padding),
+            padding.replication_pad_gradient(grad, x, amounts),
+            aten.replication_pad2d_backward(grad, x, amounts),
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import torch
 import torch._refs
 
+from torchvk_compile import torch_compat
 from torchvk_compile.lowering import optimizer_steps
 from torchvk_compile.lowering.bit_views import view_dtype
 from torchvk_compile.lowering.transformer_layers import TRANSFORMER_LAYERS
@@ -334,3 +335,8 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.softshrink_backward.default: shrink_backward,
     aten.hardshrink_backward.default: shrink_backward,
 }
+
+KEEPING_GRADIENTS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
+    aten.softshrink.default: torch_compat.with_own_gradient(aten.softshrink.default),
+}
+"""Operators that torch takes apart into a formula whose gradient is another than theirs next to NaN and infinities."""

@@ -16,7 +16,13 @@ from torch._inductor.lowering import lowerings
 
 from torchvk_compile.lowering.decomposed import lower_decomposed, route_decomposition
 from torchvk_compile.lowering.registry import route
-from torchvk_compile.lowering.resampling import accumulator, adaptive_average, along
+from torchvk_compile.lowering.windows import (
+    accumulator,
+    beside,
+    from_zero,
+    whole_numbers,
+    window_sum,
+)
 
 aten = torch.ops.aten
 
@@ -44,6 +50,11 @@ def register_pooling() -> None:
     route_decomposition(
         aten._adaptive_avg_pool2d.default, adaptive_average, unless=_adaptive_is_narrow
     )
+    route_decomposition(aten._adaptive_avg_pool3d.default, adaptive_average)
+    for dimensions in (2, 3):
+        backward = getattr(aten, f"_adaptive_avg_pool{dimensions}d_backward").default
+        gradient = functools.partial(adaptive_average_gradient, dimensions=dimensions)
+        route_decomposition(backward, gradient)
 
 
 _fractional_lowering = lowerings[aten.fractional_max_pool3d.default]
@@ -154,11 +165,11 @@ def average_pool(
 ) -> torch.Tensor:
     """aten.avg_pool2d and 3d with wide windows, one dimension after the other."""
     windows = _windows(x, kernel_size, stride, padding, ceil_mode)
-    dtype = accumulator(x)
-    result = x.to(dtype)
+    result = x
     for window in windows:
-        result = along(result, window.matrix(dtype, x.device), window.dimension)
-    return (result / _divisor(windows, count_include_pad, divisor_override, dtype, x)).to(x.dtype)
+        result = window.sum(result)
+    divisor = _divisor(windows, count_include_pad, divisor_override, result.dtype, x)
+    return (result / divisor).to(x.dtype)
 
 
 def average_pool_gradient(
@@ -176,8 +187,45 @@ def average_pool_gradient(
     dtype = accumulator(x)
     result = grad.to(dtype) / _divisor(windows, count_include_pad, divisor_override, dtype, x)
     for window in windows:
-        result = along(result, window.matrix(dtype, x.device).t(), window.dimension)
+        result = window.spread(result)
     return result.to(grad.dtype)
+
+
+def adaptive_average(x: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
+    """aten._adaptive_avg_pool2d and 3d."""
+    result = x
+    for d, target in enumerate(size, x.dim() - len(size)):
+        first, last, reach = _adaptive_windows(target, x.shape[d], x.device)
+        total = window_sum(result, d, first, last, reach=reach)
+        result = total / beside((last - first).to(total.dtype), x.dim() - d - 1)
+    return result.to(x.dtype)
+
+
+def adaptive_average_gradient(grad: torch.Tensor, x: torch.Tensor, dimensions: int) -> torch.Tensor:
+    """aten._adaptive_avg_pool2d_backward and 3d; `dimensions` were pooled."""
+    result = grad.to(accumulator(grad))
+    pooled = range(x.dim() - dimensions, x.dim())
+    for d in pooled:
+        first, last, _ = _adaptive_windows(grad.shape[d], x.shape[d], x.device)
+        result = result / beside((last - first).to(result.dtype), x.dim() - d - 1)
+    for d in pooled:
+        # The windows that have an element are found as windows are, with the sizes exchanged.
+        first, last, reach = _adaptive_windows(x.shape[d], grad.shape[d], x.device)
+        result = window_sum(result, d, first, last, reach=reach)
+    return result.to(grad.dtype)
+
+
+def _adaptive_windows(
+    count: Any, extent: Any, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor, Any]:
+    """`count` windows that cover a dimension: where they begin, where they end, elements of the longest."""
+    number = whole_numbers(count, (count + 1) * (extent + 1), device)
+    first = number * extent // count
+    last = ((number + 1) * extent + count - 1) // count
+    whole = isinstance(count, int) and isinstance(extent, int)
+    if whole and (extent % count == 0 or count % extent == 0):
+        return first, last, -(-extent // count)
+    return first, last, -(-extent // count) + 1
 
 
 class _Window:
@@ -196,13 +244,25 @@ class _Window:
 
     def starts(self, device: torch.device) -> torch.Tensor:
         """Where the windows begin; before the input for those that reach into the padding."""
-        return torch.arange(self.count, device=device) * self.stride - self.padding
+        largest = self.source + 2 * self.padding + self.stride
+        return whole_numbers(self.count, largest, device) * self.stride - self.padding
 
-    def matrix(self, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        """(windows, input): whether the window has the element."""
-        first = self.starts(device).unsqueeze(1)
-        column = torch.arange(self.source, device=device)
-        return ((column >= first) & (column < first + self.kernel)).to(dtype)
+    def sum(self, x: torch.Tensor) -> torch.Tensor:
+        """The sum of every window."""
+        first = self.starts(x.device)
+        last = (first + self.kernel).clamp_max(self.source)
+        return window_sum(x, self.dimension, from_zero(first), last, reach=self.kernel)
+
+    def spread(self, x: torch.Tensor) -> torch.Tensor:
+        """The sum, for every element, over the windows that have it."""
+        reach = -(-self.kernel // self.stride)
+        largest = self.source + self.padding + (reach + 1) * self.stride
+        place = whole_numbers(self.source, largest, x.device) + self.padding
+        last = place // self.stride + 1
+        # As if windows began before the padding, so that no negative number is divided.
+        first = (place + (reach + 1) * self.stride - self.kernel) // self.stride - reach
+        first, last = from_zero(first), last.clamp_max(self.count)
+        return window_sum(x, self.dimension, first, last, reach=reach)
 
     def lengths(self, with_padding: bool, device: torch.device) -> torch.Tensor:
         """Elements of each window, with or without padding."""

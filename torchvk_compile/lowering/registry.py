@@ -35,6 +35,7 @@ def register_lowerings() -> None:
     from torchvk_compile.lowering.linalg import register_linalg
     from torchvk_compile.lowering.margin_loss import register_margin_loss
     from torchvk_compile.lowering.matmul import register_matmul
+    from torchvk_compile.lowering.padding import register_padding
     from torchvk_compile.lowering.pooling import register_pooling
     from torchvk_compile.lowering.resampling import register_resampling
     from torchvk_compile.lowering.roundings import register_roundings
@@ -47,6 +48,7 @@ def register_lowerings() -> None:
     from torchvk_compile.lowering.sort import register_sorts
     from torchvk_compile.lowering.trilinear import register_trilinear
     from torchvk_compile.lowering.variance import register_variances
+    from torchvk_compile.lowering.windows import register_windows
 
     register_any()
     register_roundings()
@@ -61,7 +63,9 @@ def register_lowerings() -> None:
     register_ctc()
     register_margin_loss()
     register_convolution()
+    register_windows()
     register_pooling()
+    register_padding()
     register_resampling()
     register_grid_sampling()
     register_scans()

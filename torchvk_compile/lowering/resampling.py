@@ -1,4 +1,4 @@
-"""Resampling along each dimension by itself: interpolation and its gradients, averages, gradients of padding.
+"""Resampling along each dimension by itself: interpolation and its gradients.
 
 In: ATen operators that Inductor has no loops for. Out: products with matrices of weights. Forbidden: Slang text.
 
@@ -9,7 +9,6 @@ takes the gradient back. The matrix is computed on the device; gradients need no
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 
 from torchvk_compile.lowering.decomposed import route_decomposition
+from torchvk_compile.lowering.windows import accumulator
 
 aten = torch.ops.aten
 
@@ -75,15 +75,6 @@ def register_resampling() -> None:
             route_decomposition(getattr(aten, name).default, resampled(weights))
     trilinear = torch._decomp.decomposition_table[aten.upsample_trilinear3d.default]
     route_decomposition(aten.upsample_trilinear3d.default, trilinear)
-    route_decomposition(aten._adaptive_avg_pool3d.default, adaptive_average)
-    for dimensions in (2, 3):
-        backward = getattr(aten, f"_adaptive_avg_pool{dimensions}d_backward")
-        route_decomposition(
-            backward.default, functools.partial(adaptive_average_gradient, dimensions=dimensions)
-        )
-    for dimensions in (1, 2, 3):
-        backward = getattr(aten, f"replication_pad{dimensions}d_backward")
-        route_decomposition(backward.default, replication_pad_gradient)
 
 
 # The matrices ----------------------------------------------------------------------------------------------
@@ -224,52 +215,6 @@ def gradient(weights: Weights, has_align: bool) -> Callable[..., torch.Tensor]:
     return backward
 
 
-def adaptive_average(x: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
-    """aten._adaptive_avg_pool2d and 3d."""
-    dtype = accumulator(x)
-    result = x.to(dtype)
-    dimensions = range(x.dim() - len(size), x.dim())
-    for d, target in zip(dimensions, size, strict=True):
-        result = along(result, _adaptive_weights(x.shape[d], target, dtype, x.device), d)
-    return result.to(x.dtype)
-
-
-def adaptive_average_gradient(grad: torch.Tensor, x: torch.Tensor, dimensions: int) -> torch.Tensor:
-    """aten._adaptive_avg_pool2d_backward and 3d; `dimensions` were pooled."""
-    dtype = accumulator(grad)
-    result = grad.to(dtype)
-    for d in range(x.dim() - dimensions, x.dim()):
-        result = along(result, _adaptive_weights(x.shape[d], grad.shape[d], dtype, x.device).t(), d)
-    return result.to(grad.dtype)
-
-
-def _adaptive_weights(
-    source: Any, target: Any, dtype: torch.dtype, device: torch.device
-) -> torch.Tensor:
-    output = torch.arange(target, device=device).unsqueeze(1)
-    first = output * source // target
-    last = ((output + 1) * source + target - 1) // target
-    column = torch.arange(source, device=device)
-    inside = (column >= first) & (column < last)
-    return inside.to(dtype) / (last - first).to(dtype)
-
-
-def replication_pad_gradient(
-    grad: torch.Tensor, x: torch.Tensor, padding: Sequence[int]
-) -> torch.Tensor:
-    """aten.replication_pad1d_backward, 2d and 3d: outputs beyond an edge go back to it."""
-    dtype = accumulator(grad)
-    result = grad.to(dtype)
-    for i in range(len(padding) // 2):
-        d = x.dim() - 1 - i
-        before, source = padding[2 * i], x.shape[d]
-        output = torch.arange(grad.shape[d], device=grad.device)
-        taken = (output - before).clamp(0, source - 1)
-        column = torch.arange(source, device=grad.device).unsqueeze(1)
-        result = along(result, (column == taken).to(dtype), d)
-    return result.to(grad.dtype)
-
-
 def along(x: torch.Tensor, matrix: torch.Tensor, dimension: int) -> torch.Tensor:
     """The product of a matrix (output, input) with `x` along one dimension."""
     outer, inner = x.shape[:dimension], x.shape[dimension + 1 :]
@@ -280,11 +225,6 @@ def along(x: torch.Tensor, matrix: torch.Tensor, dimension: int) -> torch.Tensor
     batched = x.reshape(math.prod(outer), x.shape[dimension], math.prod(inner))
     product = torch.bmm(matrix.expand(batched.shape[0], *matrix.shape), batched)
     return product.reshape(shape)
-
-
-def accumulator(x: torch.Tensor) -> torch.dtype:
-    """What sums of elements of `x` are computed in."""
-    return torch.float64 if x.dtype is torch.float64 else torch.float32
 
 
 def _laid_out_like(result: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
