@@ -12,9 +12,6 @@ from torch import Tensor
 
 pytestmark = pytest.mark.usefixtures("fresh_graphs")
 
-_GRID = torch.linspace(-1.1, 1.1, 40).reshape(1, 4, 5, 2).sin() * 1.1
-_SAMPLES = torch.tensor([[[0.3, 0.7], [0.6, 0.2]]])
-
 OPERATORS: dict[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
     "average": (lambda x: F.avg_pool2d(x, 3, 2, 1), (1, 2, 7, 8)),
     "average, ceil": (
@@ -34,12 +31,6 @@ OPERATORS: dict[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
     "adaptive, larger": (lambda x: F.adaptive_avg_pool2d(x, (7, 9)), (1, 2, 4, 3)),
     "adaptive, volumes": (lambda x: F.adaptive_avg_pool3d(x, (3, 2, 4)), (1, 2, 7, 6, 5)),
     "max": (lambda x: F.max_pool2d(x, 3, 2, 1), (1, 2, 7, 8)),
-    "fractional max": (
-        lambda x: F.fractional_max_pool2d(
-            x, 2, output_size=(3, 4), _random_samples=_SAMPLES.to(x.device)
-        ),
-        (1, 2, 8, 9),
-    ),
     "area": (lambda x: F.interpolate(x, size=3, mode="area"), (1, 2, 7, 8)),
     "replicate": (lambda x: F.pad(x, (2, 1, 0, 3), mode="replicate"), (1, 2, 5, 6)),
     "reflect": (lambda x: F.pad(x, (2, 1, 0, 3), mode="reflect"), (1, 2, 5, 6)),
@@ -47,7 +38,6 @@ OPERATORS: dict[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
     "unfold": (lambda x: F.unfold(x, (3, 2), (1, 2), (1, 0), (2, 1)), (1, 2, 8, 9)),
     "fold": (lambda x: F.fold(x, (4, 4), 3), (1, 9, 4)),
     "pixel shuffle": (lambda x: F.pixel_shuffle(x, 2), (1, 4, 3, 4)),
-    "grid": (lambda x: F.grid_sample(x, _GRID.to(x.device), align_corners=False), (1, 2, 5, 6)),
     "softshrink": (F.softshrink, (9,)),
     "hardshrink": (F.hardshrink, (9,)),
 }
@@ -73,16 +63,17 @@ def test_nonfinite(vk: torch.device, name: str, compiled: bool, dtype: torch.dty
     for where in ("input", "gradient"):
         x = _with_nonfinite(finite) if where == "input" else finite
         outcomes = []
-        for device, run in ((torch.device("cpu"), function), (vk, on_vk)):
-            own = x.to(device, copy=True).requires_grad_()
+        # The CPU has some of the operators in 32 bits only.
+        for own, run in ((x.float(), function), (x.to(vk), on_vk)):
+            own = own.detach().clone().requires_grad_()
             output = run(own)
-            grad = torch.ones(output.shape, dtype=dtype)
+            grad = torch.ones(output.shape, dtype=own.dtype)
             grad = _with_nonfinite(grad) if where == "gradient" else grad
-            output.backward(grad.to(device))
+            output.backward(grad.to(own.device))
             assert own.grad is not None
             outcomes.append((output.detach().cpu(), own.grad.cpu()))
         for mine, theirs in zip(outcomes[1], outcomes[0], strict=True):
             message = f"{where} with a NaN and an infinity"
             torch.testing.assert_close(
-                mine, theirs, equal_nan=True, msg=lambda text, of=message: f"{of}: {text}"
+                mine, theirs.to(dtype), equal_nan=True, msg=lambda text, of=message: f"{of}: {text}"
             )

@@ -88,9 +88,27 @@ def test_grid_samplers(mode: str, outside: str, align: bool) -> None:
         actual = grid_sampling.grid_sampler(x, grid, kind, beyond, align)
         torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
         backward = (aten.grid_sampler_2d_backward, aten.grid_sampler_3d_backward)[len(size) - 2]
-        rest = torch.randn_like(expected), x, grid, kind, beyond, align, [True, True]
-        for a, e in zip(grid_sampling.grid_sampler_gradient(*rest), backward(*rest), strict=True):
-            torch.testing.assert_close(a, e, rtol=1e-3, atol=1e-4)
+        for wanted in ([True, True], [True, False], [False, True]):
+            rest = torch.randn_like(expected), x, grid, kind, beyond, align, wanted
+            found = grid_sampling.grid_sampler_gradient(*rest)
+            for a, e in zip(found, backward(*rest), strict=True):
+                torch.testing.assert_close(a, e, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("wanted", [(True, False), (False, True)], ids=str)
+def test_gradients_of_grid_sampling_without_the_other(
+    vk: torch.device, wanted: tuple[bool, bool]
+) -> None:
+    values = torch.randn(1, 2, 5, 6), torch.rand(1, 3, 4, 2) * 2.2 - 1.1
+    gradients = []
+    for device in (torch.device("cpu"), vk):
+        x, grid = (
+            value.to(device, copy=True).requires_grad_(needed)
+            for value, needed in zip(values, wanted, strict=True)
+        )
+        F.grid_sample(x, grid, align_corners=False).sum().backward()
+        gradients.append([None if t.grad is None else t.grad.cpu() for t in (x, grid)])
+    torch.testing.assert_close(*gradients)
 
 
 ON_DEVICE: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {

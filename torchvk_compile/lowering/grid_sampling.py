@@ -59,18 +59,16 @@ def grid_sampler_gradient(
     padding: int,
     align: bool,
     output_mask: Any,
-) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """aten.grid_sampler_2d_backward and 3d: the pullback of `grid_sampler`."""
-    if output_mask[0] and output_mask[1]:
+) -> tuple[torch.Tensor | None, torch.Tensor]:
+    """aten.grid_sampler_2d_backward and 3d: the pullback of `grid_sampler`.
+
+    ATen computes the grid's gradient whether asked for or not.
+    """
+    if output_mask[0]:
         _, pullback = torch.func.vjp(lambda a, b: grid_sampler(a, b, mode, padding, align), x, grid)
         return pullback(grad)
-    if output_mask[0]:
-        _, pullback = torch.func.vjp(lambda a: grid_sampler(a, grid, mode, padding, align), x)
-        return pullback(grad)[0], None
-    if output_mask[1]:
-        _, pullback = torch.func.vjp(lambda b: grid_sampler(x, b, mode, padding, align), grid)
-        return None, pullback(grad)[0]
-    return None, None
+    _, pullback = torch.func.vjp(lambda b: grid_sampler(x, b, mode, padding, align), grid)
+    return None, pullback(grad)[0]
 
 
 def _unnormalize(coordinate: torch.Tensor, size: int, align: bool) -> torch.Tensor:
