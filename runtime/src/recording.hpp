@@ -62,7 +62,8 @@ class Recording {
     const Block& table() const { return table_; }
 
     // Recording: begin(), then per step barrier() if needed, commands in commands(), step_done();
-    // then end(). The caller holds the pool's recording_mutex() all along.
+    // then end(). The caller holds the pool's recording_mutex() all along. A profiled recording
+    // needs the barrier() before every step but the first: times are taken there.
     void begin(bool profiled, size_t most_steps);
     VkCommandBuffer commands() const { return batches_[batch_]; }
     void barrier();

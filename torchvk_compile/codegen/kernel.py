@@ -485,6 +485,7 @@ class SlangKernel(
             staging=self.staging.getvalue(),
             reduction=reduction,
             index_type=self.index_dtype,
+            unsigned=self.unsigned_index(),
             row_name=row.name,
             row_base=f"{row.prefix}base",
             row_first=self.first_row(),

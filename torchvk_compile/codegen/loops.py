@@ -170,6 +170,10 @@ class LoopCodegen:
         """The variable of the first of an invocation's iterations, where it takes turns."""
         return f"{self._row_tree().prefix}first"
 
+    def unsigned_index(self) -> str:
+        """The type in which indices are compared: groups may overshoot, and one beyond the last row can pass 2^31."""
+        return "uint" if self.index_dtype == "int" else "uint64_t"
+
     def _take_turns(self, tree: IterationRangesRoot) -> None:
         """The turns of an invocation; the vectors that it reads in all of them are under way together."""
         ahead = self.vector_reads if len(self.vector_reads) <= _MOST_READS_AHEAD else []
@@ -203,8 +207,7 @@ class LoopCodegen:
                 f"const {index_type} {variable} = {self.first_row()} + turn * {width};"
             )
             if not V.graph.sizevars.statically_known_multiple_of(tree.numel, width * turns):
-                # An index beyond the last element can pass 2^31, so it is compared as unsigned.
-                unsigned = "uint" if index_type == "int" else "uint64_t"
+                unsigned = self.unsigned_index()
                 self.body.writeline(f"if ({unsigned}({variable}) >= {unsigned}({length})) break;")
             yield
         self.body.writeline("}")

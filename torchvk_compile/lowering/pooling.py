@@ -184,7 +184,7 @@ def average_pool_gradient(
 ) -> torch.Tensor:
     """aten.avg_pool2d_backward and 3d with wide windows."""
     windows = _windows(x, kernel_size, stride, padding, ceil_mode)
-    dtype = accumulator(x)
+    dtype = accumulator(x.dtype)
     result = grad.to(dtype) / _divisor(windows, count_include_pad, divisor_override, dtype, x)
     for window in windows:
         result = window.spread(result)
@@ -203,7 +203,7 @@ def adaptive_average(x: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
 
 def adaptive_average_gradient(grad: torch.Tensor, x: torch.Tensor, dimensions: int) -> torch.Tensor:
     """aten._adaptive_avg_pool2d_backward and 3d; `dimensions` were pooled."""
-    result = grad.to(accumulator(grad))
+    result = grad.to(accumulator(grad.dtype))
     pooled = range(x.dim() - dimensions, x.dim())
     for d in pooled:
         first, last, _ = _adaptive_windows(grad.shape[d], x.shape[d], x.device)

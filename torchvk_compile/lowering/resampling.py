@@ -183,7 +183,7 @@ def resampled(weights: Weights) -> Callable[..., torch.Tensor]:
     def forward(
         x: torch.Tensor, size: Sequence[int], align: bool, *scales: float | None
     ) -> torch.Tensor:
-        dtype = accumulator(x)
+        dtype = accumulator(x.dtype)
         sources = x.shape[2:]
         scales = (*scales, *[None] * (len(size) - len(scales)))
         result = x.to(dtype)
@@ -202,7 +202,7 @@ def gradient(weights: Weights, has_align: bool) -> Callable[..., torch.Tensor]:
         grad: torch.Tensor, size: Sequence[int], input_size: Sequence[int], *rest: Any
     ) -> torch.Tensor:
         align, scales = (rest[0], rest[1:]) if has_align else (False, rest)
-        dtype = accumulator(grad)
+        dtype = accumulator(grad.dtype)
         scales = (*scales, *[None] * (len(size) - len(scales)))
         result = grad.to(dtype)
         for d, (source, target, scale) in enumerate(

@@ -47,14 +47,14 @@ def window_sum(
         reach: elements of the longest window.
 
     Returns:
-        (*outer, windows, *inner) in `accumulator(x)`.
+        (*outer, windows, *inner) in `accumulator(x.dtype)`.
     """
     return torch.ops.torchvk.window_sum.default(x, dimension, first, last, reach)
 
 
-def accumulator(x: torch.Tensor) -> torch.dtype:
-    """What sums of elements of `x` are computed in."""
-    return torch.float64 if x.dtype is torch.float64 else torch.float32
+def accumulator(dtype: torch.dtype) -> torch.dtype:
+    """What sums of elements of `dtype` are computed in."""
+    return torch.float64 if dtype is torch.float64 else torch.float32
 
 
 def whole_numbers(count: Any, largest: Any, device: torch.device) -> torch.Tensor:
@@ -80,7 +80,7 @@ def _shape(
     x: torch.Tensor, dimension: int, first: torch.Tensor, last: torch.Tensor, reach: Any
 ) -> torch.Tensor:
     size = [*x.shape[:dimension], first.shape[0], *x.shape[dimension + 1 :]]
-    return x.new_empty(size, dtype=accumulator(x))
+    return x.new_empty(size, dtype=accumulator(x.dtype))
 
 
 def _on_cpu(
@@ -94,7 +94,7 @@ def _on_cpu(
     number = first.unsqueeze(1) + torch.arange(reach, dtype=first.dtype)
     index = number.clamp_max(x.shape[dimension] - 1).reshape(-1)
     shape = [*x.shape[:dimension], *number.shape, *x.shape[dimension + 1 :]]
-    values = x.to(accumulator(x)).index_select(dimension, index).reshape(shape)
+    values = x.to(accumulator(x.dtype)).index_select(dimension, index).reshape(shape)
     inside = number < last.unsqueeze(1)
     return torch.where(beside(inside, inner), values, 0).sum(dimension + 1)
 
@@ -104,7 +104,7 @@ _library.impl("window_sum", _on_cpu, "CPU")
 
 
 def _lower(x: Any, dimension: int, first: Any, last: Any, reach: Any) -> ir.TensorBox:
-    dtype = torch.float64 if x.get_dtype() is torch.float64 else torch.float32
+    dtype = accumulator(x.get_dtype())
     extent, static = x.get_size()[dimension], sympy.sympify(reach)
     if static.is_Integer and static <= _FEW_TERMS:
         # What one element is computed from is computed again for each of its windows.
