@@ -173,6 +173,13 @@ def searches_follow_views() -> bool:
     return hasattr(lowering, "_bucketize_indices")
 
 
+def joint_passes_round() -> bool:
+    """Whether Inductor's joint passes keep a conversion to 16 bits and back; torch 2.11 takes both for nothing."""
+    from torch._inductor.fx_passes import joint_graph
+
+    return hasattr(joint_graph, "_is_lossless_fp_widening_cast")
+
+
 def complete_operators() -> None:
     """Tell torch what a release does not know about operators of its own, as later releases do.
 

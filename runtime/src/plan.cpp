@@ -260,13 +260,14 @@ void CompiledPlan::discard(const Recording& recording) {
 void CompiledPlan::record(Recording& recording, const Arguments& arguments, bool profiled) {
     const std::lock_guard lock(context_.recordings.recording_mutex());
     recording.begin(profiled, spec_.steps.size());
+    // Steps that run beside each other have one time, to be shared as their times alone are.
+    recording.steps_apart = profiled && times_alone_.empty();
     bool first = true;
     bool barrier_due = false;
     for (size_t index = 0; index < spec_.steps.size(); ++index) {
         const Step& step = spec_.steps[index];
-        // A step without work may carry the barrier that a later step relies on. Profiling
-        // separates all steps, else their times would overlap.
-        barrier_due |= step.barrier || profiled;
+        // A step without work may carry the barrier that a later step relies on.
+        barrier_due |= step.barrier || recording.steps_apart;
         const bool is_dispatch = step.kind == Step::Kind::dispatch;
         const std::array<uint32_t, 3> groups =
             is_dispatch ? group_counts(step, arguments.values) : std::array<uint32_t, 3>{};
@@ -352,7 +353,9 @@ BufferRange CompiledPlan::transfer_range(const BufferReference& buffer, const Sc
 void CompiledPlan::read_timestamps(Recording& recording) {
     if (!recording.timestamps_unread) return;
     recording.timestamps_unread = false;
-    context_.profiler.read(recording.timestamps(), spec_.name, recording.timed_steps());
+    context_.profiler.read(recording.timestamps(), spec_.name, recording.timed_groups(),
+                           times_alone_);
+    if (recording.steps_apart) recording.invalidate();
 }
 
 void CompiledPlan::read_timestamps() {

@@ -6,7 +6,10 @@
 
 #include <atomic>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "logical_device.hpp"
@@ -21,6 +24,12 @@ struct Timing {
     double duration_ns = 0;
 };
 
+// Steps between two timestamps: one, or several that need no barrier between them.
+using TimedGroup = std::vector<std::string>;
+
+// What a step takes when no other runs beside it, in nanoseconds.
+using TimesAlone = std::unordered_map<std::string, double>;
+
 class Profiler {
   public:
     explicit Profiler(const LogicalDevice& device) : device_(device) {}
@@ -29,10 +38,11 @@ class Profiler {
     void set_enabled(bool enabled);
     bool enabled() const { return enabled_.load(std::memory_order_relaxed); }
 
-    // Reads the `steps.size() + 1` timestamps of a finished submission; step i ran between the
-    // timestamps i and i + 1.
-    void read(VkQueryPool timestamps, const std::string& plan,
-              const std::vector<std::string>& steps);
+    // Reads the `groups.size() + 1` timestamps of a finished submission; group i ran between the
+    // timestamps i and i + 1. Adds a step that is a group of its own to `alone`; the steps of a
+    // larger group share its time as they do there.
+    void read(VkQueryPool timestamps, const std::string& plan, std::span<const TimedGroup> groups,
+              TimesAlone& alone);
 
     // All timings since the last call.
     std::vector<Timing> take();
@@ -42,6 +52,7 @@ class Profiler {
     std::atomic<bool> enabled_{false};
     std::mutex mutex_;
     std::vector<Timing> timings_;
+    std::optional<uint64_t> origin_;  // the first timestamp read
 };
 
 }  // namespace torchvk

@@ -117,7 +117,7 @@ void Recording::begin(bool profiled, size_t most_steps) {
     dispatches_ = 0;
     barriers_ = 0;
     batch_ = 0;
-    timed_steps_.clear();
+    timed_groups_.clear();
     begin_batch();
     if (profiled) {
         const uint32_t count = static_cast<uint32_t>(most_steps + 1);
@@ -145,19 +145,21 @@ void Recording::begin_batch() {
 void Recording::barrier() {
     record_full_barrier(pool_.device(), commands());
     ++barriers_;
+    if (!profiled_) return;
     // Behind the barrier the device has nothing left to wait for.
-    if (profiled_) write_timestamp();
+    write_timestamp();
+    timed_groups_.emplace_back();
 }
 
 void Recording::write_timestamp() {
     pool_.device().vk.vkCmdWriteTimestamp(commands(), VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT,
                                           timestamps_.get(),
-                                          static_cast<uint32_t>(timed_steps_.size()));
+                                          static_cast<uint32_t>(timed_groups_.size()));
 }
 
 void Recording::step_done(const std::string& label, bool dispatch) {
     dispatches_ += dispatch;
-    if (profiled_) timed_steps_.push_back(label);
+    if (profiled_) timed_groups_.back().push_back(label);
     if (++steps_in_batch_ < steps_per_batch) return;
     // Barriers reach across command buffers of one queue, so nothing else is needed at the seam.
     const LogicalDevice& device = pool_.device();

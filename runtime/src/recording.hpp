@@ -12,6 +12,7 @@
 
 #include "allocator.hpp"
 #include "logical_device.hpp"
+#include "profiler.hpp"
 
 namespace torchvk {
 
@@ -63,7 +64,7 @@ class Recording {
 
     // Recording: begin(), then per step barrier() if needed, commands in commands(), step_done();
     // then end(). The caller holds the pool's recording_mutex() all along. A profiled recording
-    // needs the barrier() before every step but the first: times are taken there.
+    // takes the time at every barrier().
     void begin(bool profiled, size_t most_steps);
     VkCommandBuffer commands() const { return batches_[batch_]; }
     void barrier();
@@ -73,15 +74,17 @@ class Recording {
     // What end() completed: command buffers to submit one by one.
     std::span<const VkCommandBuffer> batches() const { return {batches_.data(), batch_ + 1}; }
     bool recorded() const { return recorded_; }
+    void invalidate() { recorded_ = false; }  // the next run records anew
     bool profiled() const { return profiled_; }
     uint64_t dispatches() const { return dispatches_; }
     uint64_t barriers() const { return barriers_; }
     VkQueryPool timestamps() const { return timestamps_.get(); }
-    const std::vector<std::string>& timed_steps() const { return timed_steps_; }
+    std::span<const TimedGroup> timed_groups() const { return timed_groups_; }
 
     std::vector<uint64_t> key;       // what the recorded commands depend on
     uint64_t value = 0;              // timeline value of the latest submission
     bool timestamps_unread = false;  // since the latest submission
+    bool steps_apart = false;        // a barrier before every step, needed or not
 
   private:
     void begin_batch();
@@ -98,7 +101,7 @@ class Recording {
     uint64_t dispatches_ = 0;
     uint64_t barriers_ = 0;
     OwnedQueryPool timestamps_;
-    std::vector<std::string> timed_steps_;
+    std::vector<TimedGroup> timed_groups_;
 };
 
 }  // namespace torchvk

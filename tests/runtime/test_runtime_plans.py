@@ -323,6 +323,45 @@ def test_profiling_times_every_step(device: Any, profiling: None) -> None:
     assert device.take_timings() == []
 
 
+def test_profiling_leaves_steps_beside_each_other(device: Any, profiling: None) -> None:
+    def scale(target: int, barrier: bool, size: int, label: str) -> dict[str, Any]:
+        arguments = [
+            pointer(0, ("input", 0)),
+            pointer(8, ("input", target)),
+            word(16, float_bits(2.0), "f32"),
+            word(20, size),
+        ]
+        step = dispatch("scale", -(-size // 64), arguments, barrier=barrier)
+        return {**step, "label": label}
+
+    size = 1 << 18
+    steps = [
+        scale(1, False, size, "0 whole"),
+        scale(2, False, 64, "1 small"),
+        scale(3, True, size, "2 after"),
+    ]
+    compiled = device.build_plan(plan("beside", steps, input_count=4))
+    inputs = [put(device, floats(size, seed)) for seed in range(4)]
+
+    def barriers_of_a_run() -> int:
+        before = device.counters()["barriers"]
+        compiled.run([address(c) for c in inputs], [])
+        device.synchronize()
+        return device.counters()["barriers"] - before
+
+    # What the steps take alone is learnt in the first run; a barrier begins every run.
+    assert [barriers_of_a_run() for _ in range(4)] == [3, 2, 2, 2]
+    timings = device.take_timings()
+    assert [step for _, step, _, _ in timings] == ["0 whole", "1 small", "2 after"] * 4
+    alone = [length for _, _, _, length in timings[:3]]
+    assert alone[0] > alone[1] > 0
+    for run in range(3, 12, 3):
+        (_, _, begin, whole), (_, _, between, small), (_, _, end, _) = timings[run : run + 3]
+        assert between - begin == pytest.approx(whole, abs=1)
+        assert end - between == pytest.approx(small, abs=1)
+        assert small / whole == pytest.approx(alone[1] / alone[0])
+
+
 def test_counts_of_inputs_and_values_are_checked(device: Any) -> None:
     compiled = device.build_plan(chain(1))
     with pytest.raises(ValueError, match="takes 2 inputs and 4 values, not 1 and 0"):

@@ -52,7 +52,8 @@ def _nonzero_flat(self: torch.Tensor) -> torch.Tensor:
 
 
 def _masked_select(self: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    if sys._getframe(1).f_code is _PRINTING:
+    caller = sys._getframe().f_back  # none where autograd's own thread calls
+    if caller is not None and caller.f_code is _PRINTING:
         # torch formats tensors with float64 arithmetic and a synchronisation per element. These
         # values leave the device to be printed anyway, so let them go here.
         return transfer.to_host(self).masked_select(transfer.to_host(mask))

@@ -11,10 +11,12 @@ from typing import Any
 import torch
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
+from torchvk_compile import torch_compat
 from torchvk_compile.lowering.accumulations import keep_accumulations
 from torchvk_compile.lowering.complex_graph import apply_rules
 from torchvk_compile.lowering.graph_check import check_products, source_digest
 from torchvk_compile.lowering.known_lengths import index_by_places
+from torchvk_compile.lowering.roundings import hide_roundings
 
 
 class JointRules(CustomGraphPass):
@@ -25,6 +27,8 @@ class JointRules(CustomGraphPass):
         index_by_places(graph)
         apply_rules(graph)
         keep_accumulations(graph)
+        if not torch_compat.joint_passes_round():
+            hide_roundings(graph)
 
     def uuid(self) -> Any:
         return source_digest()

@@ -41,13 +41,29 @@ _CASTS = frozenset(
 """Operators that exist to convert."""
 
 
+_ROUND = _aten.to.dtype
+"""Stands for a conversion of the program while passes run that would drop it; functional graphs have no other."""
+
+
+def hide_roundings(graph: torch.fx.Graph) -> None:
+    """Put the program's conversions to 16 bits out of reach of Inductor's patterns.
+
+    For releases whose patterns make nothing of ``x.half().float()``; `RoundingWhereStored` brings them back.
+    """
+    for node in graph.find_nodes(op="call_function", target=CONVERT):
+        if node.meta["val"].dtype in HALVES and not closes_an_operator(node):
+            node.target = _ROUND
+
+
 class RoundingWhereStored(CustomGraphPass):
-    """Has operators that compute in float32 rounded once, where their results are stored.
+    """Has operators that compute in float32 rounded once, where their results are stored, and no others.
 
     Runs behind Inductor's own patterns, which look for conversions as torch writes them.
     """
 
     def __call__(self, graph: torch.fx.Graph) -> None:
+        for node in graph.find_nodes(op="call_function", target=_ROUND):
+            node.target = CONVERT
         for node in graph.find_nodes(op="call_function", target=CONVERT):
             if closes_an_operator(node):
                 source, dtype = node.args

@@ -40,8 +40,10 @@ def _in_own_memory(overload: torch._ops.OpOverload) -> Any:
 
 
 def _plain(x: ir.TensorBox) -> ir.TensorBox:
-    if not isinstance(x.data, ir.BaseView) and not x.get_layout().offset:
-        return x
+    if not isinstance(x.data, ir.BaseView):
+        x.realize()  # a table that is computed has no memory before
+        if not x.get_layout().offset:
+            return x
     copy = clone(x)
     copy.realize()
     return copy

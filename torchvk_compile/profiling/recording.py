@@ -34,7 +34,8 @@ class KernelRun:
         plan: the plan it belongs to.
         position: of its step in the plan.
         begin_ns: on the host's clock (`time.perf_counter_ns`), as well as it can be told.
-        duration_ns: between the timestamps before and after it.
+        duration_ns: between the timestamps before and after it; steps that run beside each other share theirs in
+            proportion to what they take alone.
         call: the plan's call on the host.
     """
 
@@ -231,7 +232,7 @@ def _kernel_runs(timings: list[Timing], calls: dict[str, list[Span]]) -> list[Ke
     ]
     shift = _clock_shift([(call.begin_ns, run[0][1]) for call, run in matched])
     return [
-        KernelRun(call.details["plan"], position, begin + shift, duration, call)
+        KernelRun(call.details["plan"], position, max(begin + shift, call.begin_ns), duration, call)
         for call, run in matched
         for position, begin, duration in run
     ]
