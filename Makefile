@@ -23,7 +23,7 @@ BUILD_STAMP := $(VENV)/.torchvk-built-$(firstword $(shell echo '$(PACKAGE_FILES)
 CPP_SOURCES := $(filter %.cpp %.hpp %.h,$(NATIVE_SOURCES))
 
 .DEFAULT_GOAL := help
-.PHONY: help bench demo test conformance bench-kernels target-navi10 lint format install system clean
+.PHONY: help bench demo test test-long conformance bench-kernels target-navi10 lint format install system clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,8 +31,11 @@ help: ## list the targets
 demo: install ## train a digit classifier on Vulkan (DEMO_ARGS="--epochs 5 …")
 	@$(BIN)/torchvk demo $(DEMO_ARGS)
 
-test: install ## run all tests (PYTEST_ARGS="-k softmax …")
-	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal $(PYTEST_ARGS)
+test: install ## run the tests, all but the longest (PYTEST_ARGS="-k softmax …")
+	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal -m "not long" $(PYTEST_ARGS)
+
+test-long: install ## run the tests that `make test` leaves out
+	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal -m long $(PYTEST_ARGS)
 
 conformance: install ## compare every operator of PyTorch with the CPU (CONFORMANCE_ARGS="--ops …")
 	@$(BIN)/python -m tests.conformance $(CONFORMANCE_ARGS)

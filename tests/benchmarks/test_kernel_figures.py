@@ -31,6 +31,7 @@ def test_contestants_take_turns(monkeypatch: MonkeyPatch) -> None:
     assert [t.samples for t in times.values()] == [(1.0,) * 3] * 2
 
 
+@pytest.mark.long
 def test_peers_of_another_process_know_no_vk(vk: torch.device) -> None:
     (case, *_) = cases(False, "softmax")
     apart = PartyApart(full=False)

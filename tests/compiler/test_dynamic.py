@@ -46,7 +46,9 @@ def test_sizes_of_intermediates_follow(vk: torch.device) -> None:
         )
 
 
-@pytest.mark.parametrize("mode", ["nearest", "bilinear", "area"])
+@pytest.mark.parametrize(
+    "mode", ["nearest", "bilinear", pytest.param("area", marks=pytest.mark.long)]
+)
 def test_sizes_by_a_factor_follow(vk: torch.device, mode: str) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return F.interpolate(x, scale_factor=0.6, mode=mode)

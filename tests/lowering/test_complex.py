@@ -80,6 +80,7 @@ def _movement(x: torch.Tensor, y: torch.Tensor, places: torch.Tensor) -> Any:
     )
 
 
+@pytest.mark.long
 def test_movement_and_its_gradients(assert_close_like_cpu: Check) -> None:
     x, y = _numbers(4, 4).requires_grad_(), _numbers(4, 4, seed=1).requires_grad_()
     places = torch.tensor([[0, 3, 1, 2], [1, 0, 2, 3], [3, 2, 1, 0], [0, 1, 2, 3]])
@@ -98,6 +99,7 @@ def test_masks_select(assert_close_like_cpu: Check) -> None:
     assert_close_like_cpu(select, _numbers(4, 5))
 
 
+@pytest.mark.long
 def test_reductions_and_their_gradients(assert_close_like_cpu: Check) -> None:
     def reduce(x: torch.Tensor) -> Any:
         return (
@@ -119,6 +121,7 @@ def test_reductions_and_their_gradients(assert_close_like_cpu: Check) -> None:
     assert_close_like_cpu(reduce, x.detach(), compiled=False, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.long
 def test_matrix_products_and_their_gradients(assert_close_like_cpu: Check) -> None:
     def products(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Any:
         return (

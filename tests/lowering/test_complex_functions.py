@@ -111,6 +111,7 @@ def test_powers_of_zero(vk: torch.device) -> None:
     assert torch.pow(zero.to(vk), exponents.to(vk)).cpu().tolist() == [1, 0, 0]
 
 
+@pytest.mark.long
 def test_gradients(assert_close_like_cpu: Check) -> None:
     x = torch.randn(6, dtype=torch.complex64, generator=torch.Generator().manual_seed(3))
 
@@ -120,6 +121,7 @@ def test_gradients(assert_close_like_cpu: Check) -> None:
     assert_close_like_cpu(all_of_them, x.requires_grad_(), eager=False, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.long
 def test_double_precision(vk: torch.device) -> None:
     x = _plane().to(torch.complex128)[::7]
     for name in FUNCTIONS:

@@ -20,7 +20,11 @@ def _random(*shape: int, dtype: torch.dtype = torch.complex128, grad: bool = Tru
 
 @pytest.mark.parametrize(
     ("shape", "dtype"),
-    [((18, 18), torch.complex128), ((2, 21, 5), torch.complex64), ((2, 5, 21), torch.complex64)],
+    [
+        ((18, 18), torch.complex128),
+        pytest.param((2, 21, 5), torch.complex64, marks=pytest.mark.long),
+        pytest.param((2, 5, 21), torch.complex64, marks=pytest.mark.long),
+    ],
     ids=str,
 )
 def test_lu(assert_close_like_cpu: Check, shape: tuple[int, ...], dtype: torch.dtype) -> None:
@@ -31,6 +35,7 @@ def test_lu(assert_close_like_cpu: Check, shape: tuple[int, ...], dtype: torch.d
     assert_close_like_cpu(factors, _random(*shape, dtype=dtype))
 
 
+@pytest.mark.long
 def test_solutions(assert_close_like_cpu: Check) -> None:
     def solve(a: torch.Tensor, b: torch.Tensor) -> Any:
         return (
@@ -43,6 +48,7 @@ def test_solutions(assert_close_like_cpu: Check) -> None:
     assert_close_like_cpu(solve, _random(2, 17, 17), _random(2, 17, 3))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("adjoint", [False, True])
 @pytest.mark.parametrize("left", [False, True])
 def test_solutions_from_factors(assert_close_like_cpu: Check, left: bool, adjoint: bool) -> None:
@@ -65,6 +71,7 @@ def _beside_the_triangle(a: torch.Tensor, upper: bool) -> torch.Tensor:
     return (ones.tril(-1) if upper else ones.triu(1)) + 1j * torch.eye(a.shape[-1], device=a.device)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("upper", [False, True])
 def test_cholesky(assert_close_like_cpu: Check, upper: bool) -> None:
     def factor(a: torch.Tensor) -> torch.Tensor:
@@ -74,6 +81,7 @@ def test_cholesky(assert_close_like_cpu: Check, upper: bool) -> None:
     assert_close_like_cpu(factor, _random(2, 19, 19, dtype=torch.complex64), eager=False)
 
 
+@pytest.mark.long
 def test_solutions_from_cholesky_factors(assert_close_like_cpu: Check) -> None:
     def solve(lower: torch.Tensor, upper: torch.Tensor, b: torch.Tensor) -> Any:
         return torch.cholesky_solve(b, lower), torch.cholesky_inverse(upper, True)
@@ -82,6 +90,7 @@ def test_solutions_from_cholesky_factors(assert_close_like_cpu: Check) -> None:
     assert_close_like_cpu(solve, lower, lower.mH.contiguous(), _random(2, 17, 3, grad=False))
 
 
+@pytest.mark.long
 def test_cholesky_of_matrices_that_are_not_definite(
     assert_close_like_cpu: Check, vk: torch.device
 ) -> None:
@@ -96,6 +105,7 @@ def test_cholesky_of_matrices_that_are_not_definite(
             function(a.to(vk))
 
 
+@pytest.mark.long
 def test_triangular_systems(assert_close_like_cpu: Check) -> None:
     def solve(a: torch.Tensor, b: torch.Tensor) -> Any:
         solve_triangular = torch.linalg.solve_triangular
@@ -109,6 +119,7 @@ def test_triangular_systems(assert_close_like_cpu: Check) -> None:
     assert_close_like_cpu(solve, a, _random(2, 19, 20))
 
 
+@pytest.mark.long
 def test_determinants(assert_close_like_cpu: Check) -> None:
     def determinants(a: torch.Tensor) -> Any:
         return torch.linalg.det(a), *torch.linalg.slogdet(a)
@@ -119,6 +130,7 @@ def test_determinants(assert_close_like_cpu: Check) -> None:
     assert_close_like_cpu(determinants, a.detach().mT.requires_grad_())
 
 
+@pytest.mark.long
 def test_singular_matrices(vk: torch.device) -> None:
     zero = torch.zeros(3, 3, dtype=torch.complex64)
     for function in (torch.linalg.inv, lambda a: torch.linalg.solve(a, a)):

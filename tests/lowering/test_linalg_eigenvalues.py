@@ -80,6 +80,7 @@ def test_eigenvalues_of_symmetric_matrices_are_real(vk: torch.device) -> None:
     torch.testing.assert_close(values.real.sort().values, torch.linalg.eigvalsh(a))
 
 
+@pytest.mark.long
 def test_gradients(assert_close_like_cpu: Check) -> None:
     def function(a: torch.Tensor) -> torch.Tensor:
         values, vectors = torch.linalg.eig(a)

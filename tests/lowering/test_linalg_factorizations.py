@@ -65,6 +65,7 @@ def test_the_first_of_equal_pivots_is_taken(assert_close_like_cpu: Check) -> Non
     assert_close_like_cpu(torch.linalg.lu_factor_ex, a)
 
 
+@pytest.mark.long
 def test_solutions(assert_close_like_cpu: Check) -> None:
     def solve(a: torch.Tensor, b: torch.Tensor, v: torch.Tensor) -> Any:
         lu, pivots = torch.linalg.lu_factor(a)

@@ -87,6 +87,7 @@ def test_only_one_triangle_is_read(assert_close_like_cpu: Check) -> None:
     assert_close_like_cpu(torch.linalg.eigvalsh, a, compiled=False)
 
 
+@pytest.mark.long
 def test_gradients(assert_close_like_cpu: Check) -> None:
     dtype = torch.float64
 
@@ -104,6 +105,7 @@ def test_gradients(assert_close_like_cpu: Check) -> None:
     assert_close_like_cpu(of_general, tall.requires_grad_())
 
 
+@pytest.mark.long
 def test_what_is_made_of_singular_values(assert_close_like_cpu: Check) -> None:
     def everything(a: torch.Tensor, symmetric: torch.Tensor) -> Any:
         return (

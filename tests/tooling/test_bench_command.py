@@ -92,6 +92,7 @@ def _results(output: Path) -> list[dict[str, Any]]:
     return [record for record in records if record["kind"] == "result"]
 
 
+@pytest.mark.long
 def test_a_killed_run_goes_on_where_it_stopped(vk: torch.device, tmp_path: Path) -> None:
     plan, output = _small_plan(tmp_path), tmp_path / "results"
     command = [sys.executable, "-m", "torchvk_compile", "bench", "E1", "--quick", "--no-peers"]

@@ -60,7 +60,14 @@ def misspelt(path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"void ", b"vxid "))
 
 
-@pytest.mark.parametrize("damage", [emptied, halved, misspelt])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        halved,
+        pytest.param(emptied, marks=pytest.mark.long),
+        pytest.param(misspelt, marks=pytest.mark.long),
+    ],
+)
 def test_damaged_modules_are_dropped_and_compiled_again(
     damage: Callable[[Path], None], machine: Machine
 ) -> None:
@@ -74,6 +81,7 @@ def test_damaged_modules_are_dropped_and_compiled_again(
     assert machine.run().stderr == ""
 
 
+@pytest.mark.long
 def test_everything_damaged_at_once(machine: Machine) -> None:
     for root in (machine.inductor, machine.torchvk):
         for path in root.rglob("*"):
