@@ -14,6 +14,7 @@ BENCH_ARGS ?= --quick
 KERNELS_ARGS ?=
 
 BIN := $(VENV)/bin
+RUN_TESTS = $(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH_STAMP := $(VENV)/.torch-$(TORCH_VERSION)
 NATIVE_SOURCES := $(shell find runtime -type f 2>/dev/null)
@@ -32,10 +33,10 @@ demo: install ## train a digit classifier on Vulkan (DEMO_ARGS="--epochs 5 …")
 	@$(BIN)/torchvk demo $(DEMO_ARGS)
 
 test: install ## run the tests, all but the longest (PYTEST_ARGS="-k softmax …")
-	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal -m "not long" $(PYTEST_ARGS)
+	@$(RUN_TESTS) -m "not long" $(PYTEST_ARGS)
 
 test-long: install ## run the tests that `make test` leaves out
-	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal -m long $(PYTEST_ARGS)
+	@$(RUN_TESTS) -m long $(PYTEST_ARGS)
 
 conformance: install ## compare every operator of PyTorch with the CPU (CONFORMANCE_ARGS="--ops …")
 	@$(BIN)/python -m tests.conformance $(CONFORMANCE_ARGS)

@@ -111,7 +111,7 @@ class CompiledPlan {
     std::mutex mutex_;
     std::vector<std::unique_ptr<Recording>> recordings_;
     uint64_t last_launch_ = 0;  // timeline value
-    TimesAlone times_alone_;    // of the first profiled run
+    TimesAlone times_alone_;    // empty until a profiled run was read
 };
 
 }  // namespace torchvk

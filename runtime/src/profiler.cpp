@@ -11,6 +11,7 @@ namespace {
 
 // What each step of a group has of the group's time. A time that is not known counts as the mean.
 std::vector<double> shares_of(const TimedGroup& group, const TimesAlone& alone) {
+    if (group.size() == 1) return {1.0};
     std::vector<double> known;
     for (const std::string& step : group) {
         if (const auto time = alone.find(step); time != alone.end()) known.push_back(time->second);
