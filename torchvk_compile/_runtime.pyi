@@ -260,14 +260,17 @@ class OperatorCalls:
         self,
         tensor_from_capsule: Callable[[Any], Any],
         settings: tuple[Callable[[], object], ...],
-        watchers: tuple[list[Any], ...],
+        listeners: list[Any],
         is_logged: Callable[[], bool],
         launched: Callable[[Any], None],
+        watchers: list[Any],
+        in_backward_pass: Callable[[], bool],
     ) -> None:
         """``settings`` are asked at every call: what they return belongs to its signature.
 
-        While a list in ``watchers`` is not empty, or ``is_logged`` returns True, every call is left to Python.
-        ``launched`` is told the label of every call that is not.
+        While ``listeners`` is not empty, or ``is_logged`` returns True, every call is left to Python.
+        ``launched`` is told the label of every call that is not. While ``watchers`` is not empty, such calls are
+        kept for `take_watched`; ``in_backward_pass`` says of each whether autograd made it.
         """
 
     def kernel(self, operation: object, otherwise: Callable[..., Any]) -> Callable[..., Any]:
@@ -283,6 +286,7 @@ class OperatorCalls:
         kwargs: dict[str, Any],
         plan: Plan,
         label: object,
+        call: object,
         inputs: Sequence[int],
         values: list[int],
         item_bytes: Sequence[int],
@@ -291,11 +295,18 @@ class OperatorCalls:
     ) -> bool:
         """Remember that calls with arguments like these are computed by ``plan``.
 
-        ``inputs`` says for every input of the plan which of the call's tensors it is,
-        ``values`` are the plan's; ``item_bytes`` has the size
-        of an element of each tensor if the call writes any. ``returns`` is "nothing", "argument" (the tensor at
-        ``results[0]``), "one", "tuple" or "list" (of the plan's outputs ``results``).
+        ``call`` is what `take_watched` calls them. ``inputs`` says for every input of the plan which of the
+        call's tensors it is, ``values`` are the plan's; ``item_bytes`` has the size of an element of each tensor
+        if the call writes any. ``returns`` is "nothing", "argument" (the tensor at ``results[0]``), "one",
+        "tuple" or "list" (of the plan's outputs ``results``).
         Returns False if the arguments cannot be told apart, or if too many calls are known.
+        """
+
+    def take_watched(self) -> list[tuple[Any, int, int, int, bool]]:
+        """The calls made while ``watchers`` was not empty, since this was last asked.
+
+        Each is its ``call``, begin and end in nanoseconds of `time.perf_counter_ns`, the native number of its
+        thread, and whether autograd made it.
         """
 
     def clear(self) -> None: ...

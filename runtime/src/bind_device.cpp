@@ -83,7 +83,8 @@ nb::list take_timings(Device& device) {
     }
     nb::list list;
     for (const Timing& timing : timings) {
-        list.append(nb::make_tuple(timing.plan, timing.step, timing.start_ns, timing.duration_ns));
+        list.append(nb::make_tuple(timing.plan->name, timing.plan->steps[timing.step],
+                                   timing.start_ns, timing.duration_ns));
     }
     return list;
 }

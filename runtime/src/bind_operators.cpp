@@ -80,12 +80,15 @@ void bind_operators(nb::module_& module) {
         .def(
             "__init__",
             [](OperatorCalls* self, nb::object tensor_from_capsule, nb::tuple settings,
-               nb::tuple watchers, nb::object is_logged, nb::object launched) {
+               nb::list listeners, nb::object is_logged, nb::object launched, nb::list watchers,
+               nb::object in_backward_pass) {
                 new (self)
                     OperatorCalls({std::move(tensor_from_capsule), std::move(settings),
-                                   std::move(watchers), std::move(is_logged), std::move(launched)});
+                                   std::move(listeners), std::move(is_logged), std::move(launched),
+                                   std::move(watchers), std::move(in_backward_pass)});
             },
-            "tensor_from_capsule"_a, "settings"_a, "watchers"_a, "is_logged"_a, "launched"_a)
+            "tensor_from_capsule"_a, "settings"_a, "listeners"_a, "is_logged"_a, "launched"_a,
+            "watchers"_a, "in_backward_pass"_a)
         .def(
             "kernel",
             [](std::shared_ptr<OperatorCalls> self, nb::object operation, nb::object otherwise) {
@@ -101,19 +104,28 @@ void bind_operators(nb::module_& module) {
         .def(
             "add",
             [](OperatorCalls& self, nb::object operation, nb::tuple args, nb::dict kwargs,
-               std::shared_ptr<Plan> plan, nb::object label, std::vector<size_t> inputs,
-               nb::list values, std::vector<uint64_t> item_bytes, const std::string& returns,
-               std::vector<size_t> results) {
+               std::shared_ptr<Plan> plan, nb::object label, nb::object call,
+               std::vector<size_t> inputs, nb::list values, std::vector<uint64_t> item_bytes,
+               const std::string& returns, std::vector<size_t> results) {
                 std::vector<int64_t> bits;
                 for (const nb::handle value : values)
                     bits.push_back(parse_bits(value));
-                return self.add(
-                    operation.ptr(), args.ptr(), kwargs.ptr(),
-                    {std::move(plan), std::move(label), std::move(inputs), std::move(bits),
-                     std::move(item_bytes), parse_returns(returns), std::move(results)});
+                return self.add(operation.ptr(), args.ptr(), kwargs.ptr(),
+                                {std::move(plan), std::move(label), std::move(call),
+                                 std::move(inputs), std::move(bits), std::move(item_bytes),
+                                 parse_returns(returns), std::move(results)});
             },
-            "operation"_a, "args"_a, "kwargs"_a, "plan"_a, "label"_a, "inputs"_a, "values"_a,
-            "item_bytes"_a, "returns"_a, "results"_a)
+            "operation"_a, "args"_a, "kwargs"_a, "plan"_a, "label"_a, "call"_a, "inputs"_a,
+            "values"_a, "item_bytes"_a, "returns"_a, "results"_a)
+        .def("take_watched",
+             [](OperatorCalls& self) {
+                 nb::list calls;
+                 for (const WatchedCall& call : self.take_watched()) {
+                     calls.append(nb::make_tuple(call.call, call.begin_ns, call.end_ns, call.thread,
+                                                 call.backward));
+                 }
+                 return calls;
+             })
         .def("clear", &OperatorCalls::clear)
         .def("__len__", &OperatorCalls::size);
 }

@@ -31,8 +31,8 @@ Device::Parts::Parts(const Instance& instance, const PhysicalDevice& physical,
       pipeline_cache(device, pipeline_cache_path),
       pipelines(device, pipeline_cache),
       recordings(device, pipelines.set_layout()),
-      launches(device, stream, recordings, *tables, pipelines.layout()),
-      profiler(device) {}
+      profiler(device),
+      launches(device, stream, recordings, *tables, pipelines.layout(), profiler) {}
 
 Device::Parts::~Parts() {
     for (const std::shared_ptr<CompiledPlan>& plan : live_plans())
@@ -178,6 +178,7 @@ std::vector<Timing> Device::take_timings() {
         for (const std::shared_ptr<CompiledPlan>& plan : parts.live_plans()) {
             plan->read_timestamps();
         }
+        parts.launches.read_timestamps();
         return parts.profiler.take();
     });
 }

@@ -108,8 +108,8 @@ class Device : public std::enable_shared_from_this<Device> {
         PipelineCache pipeline_cache;
         PipelineFactory pipelines;
         RecordingPool recordings;
-        Launches launches;
         Profiler profiler;
+        Launches launches;
         std::mutex plans_mutex;
         std::vector<std::weak_ptr<CompiledPlan>> plans;
     };

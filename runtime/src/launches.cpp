@@ -43,16 +43,36 @@ void Launches::used_until(uint64_t value) {
     }
 }
 
-void Launches::record(VkCommandBuffer commands, std::span<const Kernel> kernels,
-                      size_t first) const {
+std::vector<TimedStep> Launches::timed_steps(std::span<const Kernel> kernels) {
+    std::vector<TimedStep> steps;
+    steps.reserve(kernels.size());
+    uint32_t group = 0;
     for (const Kernel& kernel : kernels) {
-        if (kernel.barrier) record_full_barrier(device_, commands);
+        group += kernel.barrier;
+        steps.push_back({static_cast<uint32_t>(kernel.slot), group});
+    }
+    return steps;
+}
+
+void Launches::record(VkCommandBuffer commands, std::span<const Kernel> kernels, size_t first,
+                      std::span<const TimedStep> timed, uint32_t timestamp) const {
+    const VkQueryPool timestamps = timestamps_.pool();
+    if (!timed.empty()) {
+        device_.vk.vkCmdResetQueryPool(commands, timestamps, timestamp, timed.back().group + 2);
+        record_timestamp(device_, commands, timestamps, timestamp++);
+    }
+    for (const Kernel& kernel : kernels) {
+        if (kernel.barrier) {
+            record_full_barrier(device_, commands);
+            if (!timed.empty()) record_timestamp(device_, commands, timestamps, timestamp++);
+        }
         const VkDescriptorSet set = sets_[first + kernel.slot].handle;
         device_.vk.vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, kernel.pipeline);
         device_.vk.vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, layout_, 0, 1,
                                            &set, 0, nullptr);
         device_.vk.vkCmdDispatch(commands, kernel.groups[0], kernel.groups[1], kernel.groups[2]);
     }
+    if (!timed.empty()) record_timestamp(device_, commands, timestamps, timestamp);
 }
 
 }  // namespace torchvk

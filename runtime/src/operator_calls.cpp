@@ -1,6 +1,7 @@
 #include "operator_calls.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <stdexcept>
 
@@ -20,6 +21,16 @@ struct Range {
     uint64_t end = 0;
 };
 
+int64_t now_ns() {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
+unsigned long thread_number() {
+    thread_local const unsigned long number = PyThread_get_thread_native_id();
+    return number;
+}
+
 bool overlap(std::vector<Range>& ranges) {
     std::sort(ranges.begin(), ranges.end(),
               [](const Range& left, const Range& right) { return left.begin < right.begin; });
@@ -31,13 +42,17 @@ bool overlap(std::vector<Range>& ranges) {
 
 }  // namespace
 
-bool OperatorCalls::is_watched() const {
-    for (const nb::handle list : environment_.watchers) {
-        if (PyList_GET_SIZE(list.ptr()) != 0) return true;
-    }
+bool OperatorCalls::is_listened_to() const {
+    if (environment_.listeners.size() != 0) return true;
     const nb::object logged = nb::steal(PyObject_CallNoArgs(environment_.is_logged.ptr()));
     if (!logged.is_valid()) PyErr_Clear();
     return logged.ptr() != Py_False;
+}
+
+bool OperatorCalls::in_backward_pass() const {
+    const nb::object said = nb::steal(PyObject_CallNoArgs(environment_.in_backward_pass.ptr()));
+    if (!said.is_valid()) PyErr_Clear();
+    return said.ptr() == Py_True;
 }
 
 bool OperatorCalls::add_signature(CallKey& key, PyObject* operation, PyObject* positional,
@@ -72,7 +87,7 @@ bool OperatorCalls::add(PyObject* operation, PyObject* positional, PyObject* key
 
 std::optional<nb::object> OperatorCalls::run(PyObject* operation, PyObject* positional,
                                              Py_ssize_t first, PyObject* keywords) {
-    if (known_.empty() || is_watched()) return std::nullopt;
+    if (known_.empty() || is_listened_to()) return std::nullopt;
     CallKey key(names_);
     if (!add_signature(key, operation, positional, first, keywords)) return std::nullopt;
     const auto entry = known_.find(key.words());
@@ -84,6 +99,8 @@ std::optional<nb::object> OperatorCalls::run(PyObject* operation, PyObject* posi
     const nb::object told =
         nb::steal(PyObject_CallOneArg(environment_.launched.ptr(), call->label.ptr()));
     if (!told.is_valid()) return nb::object();
+    const bool watched = environment_.watchers.size() != 0;
+    const int64_t begin = watched ? now_ns() : 0;
     std::vector<TensorPointer> outputs;
     std::exception_ptr failure;
     {
@@ -97,6 +114,9 @@ std::optional<nb::object> OperatorCalls::run(PyObject* operation, PyObject* posi
     if (failure) {
         set_python_error(failure);
         return nb::object();
+    }
+    if (watched) {
+        watched_.push_back({call->call, begin, now_ns(), thread_number(), in_backward_pass()});
     }
     return results(key, *call, std::move(outputs));
 }

@@ -37,6 +37,14 @@ bool is_empty(const std::array<uint32_t, 3>& groups) {
     return groups[0] == 0 || groups[1] == 0 || groups[2] == 0;
 }
 
+std::shared_ptr<TimedPlan> timed_plan(const PlanSpec& spec) {
+    const auto plan = std::make_shared<TimedPlan>();
+    plan->name = spec.name;
+    for (const Step& step : spec.steps)
+        plan->steps.push_back(step.label);
+    return plan;
+}
+
 PlanSpec validated(PlanSpec spec) {
     spec.validate();
     return spec;
@@ -51,6 +59,7 @@ CompiledPlan::CompiledPlan(const PlanContext& context, PlanSpec spec)
       table_(spec_,
              launchable_ ? Launches::slot_bytes : context.device.profile.uniform_offset_alignment),
       pipelines_(context.pipelines.create(spec_)),
+      timed_(timed_plan(spec_)),
       recording_limit_(std::clamp(most_recorded_steps / std::max<size_t>(spec_.steps.size(), 1),
                                   fewest_recordings, most_recordings)) {
     if (table_.range() > context.device.profile.max_uniform_bytes) {
@@ -136,23 +145,23 @@ void CompiledPlan::submit(const Arguments& arguments) {
     context_.device.counters.plan_runs.fetch_add(1, std::memory_order_relaxed);
     if (context_.device.profile.null_hardware) return;
 
-    // Timestamps belong to a recording.
     const bool profiled = context_.profiler.enabled();
-    if (launchable_ && !profiled) {
-        launch(arguments);
+    if (launchable_) {
+        launch(arguments, profiled);
     } else {
         replay(arguments, profiled);
     }
 }
 
-void CompiledPlan::launch(const Arguments& arguments) {
+void CompiledPlan::launch(const Arguments& arguments, bool profiled) {
+    const bool apart = profiled && spec_.steps.size() > 1 && steps_apart();
     std::array<Launches::Kernel, Launches::most_steps> kernels;
     size_t count = 0;
     uint64_t barriers = 0;
     bool barrier_due = false;
     for (size_t index = 0; index < spec_.steps.size(); ++index) {
         const Step& step = spec_.steps[index];
-        barrier_due |= step.barrier;  // as in record()
+        barrier_due |= step.barrier || apart;  // as in record()
         const std::array<uint32_t, 3> groups = group_counts(step, arguments.values);
         if (is_empty(groups)) continue;
         const bool barrier = barrier_due && count != 0;
@@ -161,11 +170,12 @@ void CompiledPlan::launch(const Arguments& arguments) {
         barrier_due = false;
     }
     if (count == 0) return;
-    const uint64_t value = context_.launches.launch(
-        {kernels.data(), count}, spec_.steps.size(), uses_errors_, [&](std::byte* table) {
-            table_.write_constants(table);
-            table_.write_patches(table, arguments.bases, arguments.values);
-        });
+    const uint64_t value =
+        context_.launches.launch({kernels.data(), count}, spec_.steps.size(), uses_errors_,
+                                 profiled ? timed_ : nullptr, [&](std::byte* table) {
+                                     table_.write_constants(table);
+                                     table_.write_patches(table, arguments.bases, arguments.values);
+                                 });
     {
         const std::lock_guard lock(mutex_);
         last_launch_ = std::max(last_launch_, value);
@@ -260,8 +270,7 @@ void CompiledPlan::discard(const Recording& recording) {
 void CompiledPlan::record(Recording& recording, const Arguments& arguments, bool profiled) {
     const std::lock_guard lock(context_.recordings.recording_mutex());
     recording.begin(profiled, spec_.steps.size());
-    // Steps that run beside each other have one time, to be shared as their times alone are.
-    recording.steps_apart = profiled && times_alone_.empty();
+    recording.steps_apart = profiled && steps_apart();
     bool first = true;
     bool barrier_due = false;
     for (size_t index = 0; index < spec_.steps.size(); ++index) {
@@ -284,7 +293,7 @@ void CompiledPlan::record(Recording& recording, const Arguments& arguments, bool
         } else {
             record_copy_step(recording, index, arguments);
         }
-        recording.step_done(step.label, is_dispatch);
+        recording.step_done(index, is_dispatch);
     }
     recording.end(uses_errors_);
 }
@@ -353,9 +362,14 @@ BufferRange CompiledPlan::transfer_range(const BufferReference& buffer, const Sc
 void CompiledPlan::read_timestamps(Recording& recording) {
     if (!recording.timestamps_unread) return;
     recording.timestamps_unread = false;
-    context_.profiler.read(recording.timestamps(), spec_.name, recording.timed_groups(),
-                           times_alone_);
+    context_.profiler.read(recording.timestamps(), 0, recording.timed_steps(), timed_);
     if (recording.steps_apart) recording.invalidate();
+}
+
+bool CompiledPlan::steps_apart() {
+    if (context_.profiler.knows_alone(*timed_)) return false;
+    if (launchable_) context_.launches.read_timestamps();
+    return !context_.profiler.knows_alone(*timed_);
 }
 
 void CompiledPlan::read_timestamps() {

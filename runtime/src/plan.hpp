@@ -81,13 +81,16 @@ class CompiledPlan {
     std::vector<uint64_t> recording_key(const Arguments& arguments) const;
 
     void submit(const Arguments& arguments);
-    void launch(const Arguments& arguments);
+    void launch(const Arguments& arguments, bool profiled);
     void replay(const Arguments& arguments, bool profiled);
     // A recording that the GPU has finished, if possible one that can be replayed as it is.
     Recording& take_recording(const std::vector<uint64_t>& key, bool profiled);
     Recording& add_recording();
     void discard(const Recording& recording);
     void read_timestamps(Recording& recording);
+    // Whether a profiled run needs a barrier before every step: steps that run beside each other
+    // have one time, to be shared as their times alone are.
+    bool steps_apart();
 
     void record(Recording& recording, const Arguments& arguments, bool profiled);
     void record_dispatch(const Recording& recording, size_t step,
@@ -103,6 +106,7 @@ class CompiledPlan {
     const bool launchable_;  // its kernels are recorded anew at every run
     ArgumentTable table_;
     std::vector<OwnedPipeline> pipelines_;
+    const std::shared_ptr<TimedPlan> timed_;
     const size_t recording_limit_;
     bool uses_errors_ = false;
     size_t dispatch_count_ = 0;
@@ -111,7 +115,6 @@ class CompiledPlan {
     std::mutex mutex_;
     std::vector<std::unique_ptr<Recording>> recordings_;
     uint64_t last_launch_ = 0;  // timeline value
-    TimesAlone times_alone_;    // empty until a profiled run was read
 };
 
 }  // namespace torchvk

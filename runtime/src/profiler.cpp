@@ -1,7 +1,6 @@
 #include "profiler.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "error.hpp"
@@ -9,26 +8,44 @@
 namespace torchvk {
 namespace {
 
+constexpr double unknown = -1;
+
 // What each step of a group has of the group's time. A time that is not known counts as the mean.
-std::vector<double> shares_of(const TimedGroup& group, const TimesAlone& alone) {
+std::vector<double> shares_of(std::span<const TimedStep> group, const std::vector<double>& alone) {
     if (group.size() == 1) return {1.0};
-    std::vector<double> known;
-    for (const std::string& step : group) {
-        if (const auto time = alone.find(step); time != alone.end()) known.push_back(time->second);
-    }
-    const double sum = std::accumulate(known.begin(), known.end(), 0.0);
-    if (sum <= 0) return std::vector<double>(group.size(), 1.0 / group.size());
-    const double mean = sum / known.size();
-    const double total = sum + mean * (group.size() - known.size());
+    double sum = 0;
+    size_t known = 0;
     std::vector<double> shares;
-    for (const std::string& step : group) {
-        const auto time = alone.find(step);
-        shares.push_back((time != alone.end() ? time->second : mean) / total);
+    for (const TimedStep& timed : group) {
+        shares.push_back(alone.empty() ? unknown : alone[timed.step]);
+        if (shares.back() == unknown) continue;
+        sum += shares.back();
+        ++known;
     }
+    if (sum <= 0) return std::vector<double>(group.size(), 1.0 / group.size());
+    const double mean = sum / known;
+    const double total = sum + mean * (group.size() - known);
+    for (double& share : shares)
+        share = (share == unknown ? mean : share) / total;
     return shares;
 }
 
 }  // namespace
+
+OwnedQueryPool create_timestamps(const LogicalDevice& device, uint32_t count) {
+    VkQueryPoolCreateInfo info{VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO};
+    info.queryType = VK_QUERY_TYPE_TIMESTAMP;
+    info.queryCount = count;
+    VkQueryPool pool = VK_NULL_HANDLE;
+    VK_CALL(device.vk.vkCreateQueryPool(device.handle, &info, nullptr, &pool));
+    return {device, pool};
+}
+
+void record_timestamp(const LogicalDevice& device, VkCommandBuffer commands, VkQueryPool timestamps,
+                      uint32_t index) {
+    device.vk.vkCmdWriteTimestamp(commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, timestamps,
+                                  index);
+}
 
 void Profiler::set_enabled(bool enabled) {
     if (enabled && (device_.profile.timestamp_valid_bits == 0 || device_.profile.null_hardware)) {
@@ -37,11 +54,17 @@ void Profiler::set_enabled(bool enabled) {
     enabled_ = enabled;
 }
 
-void Profiler::read(VkQueryPool timestamps, const std::string& plan,
-                    std::span<const TimedGroup> groups, TimesAlone& alone) {
-    std::vector<uint64_t> ticks(groups.size() + 1);
+bool Profiler::knows_alone(const TimedPlan& plan) {
+    const std::lock_guard lock(mutex_);
+    return !plan.alone.empty();
+}
+
+void Profiler::read(VkQueryPool timestamps, uint32_t first, std::span<const TimedStep> steps,
+                    const std::shared_ptr<TimedPlan>& plan) {
+    if (steps.empty()) return;
+    std::vector<uint64_t> ticks(steps.back().group + 2);
     VK_CALL(device_.vk.vkGetQueryPoolResults(
-        device_.handle, timestamps, 0, static_cast<uint32_t>(ticks.size()),
+        device_.handle, timestamps, first, static_cast<uint32_t>(ticks.size()),
         ticks.size() * sizeof(uint64_t), ticks.data(), sizeof(uint64_t),
         VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT));
     const uint32_t unused_bits = 64 - std::min(device_.profile.timestamp_valid_bits, 64u);
@@ -53,16 +76,25 @@ void Profiler::read(VkQueryPool timestamps, const std::string& plan,
         const auto difference = static_cast<int64_t>((to - from) << unused_bits) >> unused_bits;
         return static_cast<double>(difference) * period;
     };
-    for (size_t group = 0; group < groups.size(); ++group) {
-        const double elapsed = elapsed_ns(ticks[group], ticks[group + 1]);
-        double start = elapsed_ns(*origin_, ticks[group]);
-        if (groups[group].size() == 1) alone[groups[group].front()] = elapsed;
-        const std::vector<double> shares = shares_of(groups[group], alone);
-        for (size_t step = 0; step < shares.size(); ++step) {
-            const double duration = elapsed * shares[step];
-            timings_.push_back({plan, groups[group][step], start, duration});
+    for (size_t begin = 0; begin < steps.size();) {
+        size_t end = begin + 1;
+        while (end < steps.size() && steps[end].group == steps[begin].group)
+            ++end;
+        const std::span<const TimedStep> group = steps.subspan(begin, end - begin);
+        const uint64_t tick = ticks[group.front().group];
+        const double elapsed = elapsed_ns(tick, ticks[group.front().group + 1]);
+        if (group.size() == 1) {
+            plan->alone.resize(plan->steps.size(), unknown);
+            plan->alone[group.front().step] = elapsed;
+        }
+        double start = elapsed_ns(*origin_, tick);
+        const std::vector<double> shares = shares_of(group, plan->alone);
+        for (size_t index = 0; index < group.size(); ++index) {
+            const double duration = elapsed * shares[index];
+            timings_.push_back({plan, group[index].step, start, duration});
             start += duration;
         }
+        begin = end;
     }
 }
 

@@ -117,18 +117,12 @@ void Recording::begin(bool profiled, size_t most_steps) {
     dispatches_ = 0;
     barriers_ = 0;
     batch_ = 0;
-    timed_groups_.clear();
+    timestamp_count_ = 0;
+    timed_steps_.clear();
     begin_batch();
     if (profiled) {
         const uint32_t count = static_cast<uint32_t>(most_steps + 1);
-        if (!timestamps_) {
-            VkQueryPoolCreateInfo info{VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO};
-            info.queryType = VK_QUERY_TYPE_TIMESTAMP;
-            info.queryCount = count;
-            VkQueryPool pool = VK_NULL_HANDLE;
-            VK_CALL(device.vk.vkCreateQueryPool(device.handle, &info, nullptr, &pool));
-            timestamps_ = OwnedQueryPool(device, pool);
-        }
+        if (!timestamps_) timestamps_ = create_timestamps(device, count);
         device.vk.vkCmdResetQueryPool(commands(), timestamps_.get(), 0, count);
     }
     barrier();
@@ -145,21 +139,17 @@ void Recording::begin_batch() {
 void Recording::barrier() {
     record_full_barrier(pool_.device(), commands());
     ++barriers_;
-    if (!profiled_) return;
     // Behind the barrier the device has nothing left to wait for.
-    write_timestamp();
-    timed_groups_.emplace_back();
+    if (profiled_) write_timestamp();
 }
 
 void Recording::write_timestamp() {
-    pool_.device().vk.vkCmdWriteTimestamp(commands(), VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT,
-                                          timestamps_.get(),
-                                          static_cast<uint32_t>(timed_groups_.size()));
+    record_timestamp(pool_.device(), commands(), timestamps_.get(), timestamp_count_++);
 }
 
-void Recording::step_done(const std::string& label, bool dispatch) {
+void Recording::step_done(size_t step, bool dispatch) {
     dispatches_ += dispatch;
-    if (profiled_) timed_groups_.back().push_back(label);
+    if (profiled_) timed_steps_.push_back({static_cast<uint32_t>(step), timestamp_count_ - 1});
     if (++steps_in_batch_ < steps_per_batch) return;
     // Barriers reach across command buffers of one queue, so nothing else is needed at the seam.
     const LogicalDevice& device = pool_.device();

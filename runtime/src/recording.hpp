@@ -68,7 +68,7 @@ class Recording {
     void begin(bool profiled, size_t most_steps);
     VkCommandBuffer commands() const { return batches_[batch_]; }
     void barrier();
-    void step_done(const std::string& label, bool dispatch);
+    void step_done(size_t step, bool dispatch);
     void end(bool visible_to_host);
 
     // What end() completed: command buffers to submit one by one.
@@ -79,7 +79,7 @@ class Recording {
     uint64_t dispatches() const { return dispatches_; }
     uint64_t barriers() const { return barriers_; }
     VkQueryPool timestamps() const { return timestamps_.get(); }
-    std::span<const TimedGroup> timed_groups() const { return timed_groups_; }
+    std::span<const TimedStep> timed_steps() const { return timed_steps_; }
 
     std::vector<uint64_t> key;       // what the recorded commands depend on
     uint64_t value = 0;              // timeline value of the latest submission
@@ -101,7 +101,8 @@ class Recording {
     uint64_t dispatches_ = 0;
     uint64_t barriers_ = 0;
     OwnedQueryPool timestamps_;
-    std::vector<TimedGroup> timed_groups_;
+    uint32_t timestamp_count_ = 0;
+    std::vector<TimedStep> timed_steps_;
 };
 
 }  // namespace torchvk

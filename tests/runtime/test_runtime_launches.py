@@ -267,6 +267,35 @@ def test_profiled_runs_are_timed_one_by_one(device: Any, add: Any) -> None:
         assert np.allclose(get(device, output, COUNT), floats(COUNT, 1) + floats(COUNT, 2))
 
 
+def test_profiled_runs_are_gathered_like_others(device: Any, add: Any) -> None:
+    first, second = put(device, floats(COUNT, 1)), put(device, floats(COUNT, 2))
+    device.set_profiling(True)
+    try:
+        before = submissions(device)
+        outputs = [run(add, first, second) for _ in range(5)]
+        assert np.allclose(get(device, outputs[-1], COUNT), floats(COUNT, 1) + floats(COUNT, 2))
+        assert submissions(device) - before == 1
+    finally:
+        device.set_profiling(False)
+    assert len(device.take_timings()) == 5
+
+
+def test_more_runs_are_timed_than_there_is_room_for(device: Any) -> None:
+    compiled = device.build_plan(chain(3))
+    first, second = put(device, floats(COUNT, 1)), put(device, floats(COUNT, 2))
+    device.set_profiling(True)
+    try:
+        for _ in range(1500):  # with four timestamps each
+            run(compiled, first, second)
+    finally:
+        device.set_profiling(False)
+    timings = device.take_timings()
+    starts = [start for _, _, start, _ in timings]
+    assert len(timings) == 1500 * 3
+    assert starts == sorted(starts)
+    assert [step for _, step, _, _ in timings[:3]] * 1500 == [step for _, step, _, _ in timings]
+
+
 def test_pending_work_is_done_before_memory_goes_back_to_the_driver(device: Any, add: Any) -> None:
     first, second = put(device, floats(COUNT, 1)), put(device, floats(COUNT, 2))
     large = device.empty((1 << 25,), (1,), 1, 8, 1 << 25)

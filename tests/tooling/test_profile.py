@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import torchvk_compile
+from torchvk_compile.device import eager
 from torchvk_compile.errors import UsageError
 from torchvk_compile.profiling import recording as recording_module
 from torchvk_compile.profiling import spans, summary
@@ -223,6 +224,34 @@ def test_dynamic_sizes_count_what_ran(vk: torch.device) -> None:
         for x in inputs:
             compiled(x)
     assert sum(total.flops for total in p.kernels) == 2 * 3 * sum(sizes)
+
+
+def test_eager_operators_are_profiled_without_python(
+    vk: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.ones(5, device=vk, requires_grad=True)
+    gradient = torch.ones(5, device=vk)
+    for _ in range(3):  # compiled, made known to the runtime, known
+        (x * 3).backward(gradient)
+
+    def refuse(*call: Any) -> Any:
+        raise AssertionError(f"{call[0]} was left to Python")
+
+    monkeypatch.setattr(eager, "call", refuse)
+    with torchvk_compile.profile() as p:
+        with torch.profiler.record_function("forward"):
+            y = x * 3
+        y.backward(gradient)
+    with torchvk_compile.profile() as later:
+        pass
+    calls = [span for span in p.recording.spans if span.category == "plan"]
+    assert len(p.recording.kernels) == len(calls) >= 3
+    assert {call.details["backward"] for call in calls} == {False, True}
+    assert p.recording.begin_ns < calls[0].begin_ns < calls[0].end_ns < p.recording.end_ns
+    assert {run.call.begin_ns for run in p.recording.kernels} == {call.begin_ns for call in calls}
+    assert calls[0].thread == threading.get_native_id()
+    assert any(total.annotations == ["forward"] for total in p.kernels)
+    assert later.recording.spans == []
 
 
 def test_misuse_is_named(step: Callable[[], torch.Tensor], tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from torchvk_compile.profiling import spans
 
 if TYPE_CHECKING:
     from torchvk_compile._runtime import OperatorCalls
+    from torchvk_compile.plan.executor import CompiledPlan
 
 Runner = Callable[[list[torch.Tensor], tuple[Any, ...], dict[str, Any]], Any]
 """Runs a compiled call, given its tensors in order and all its arguments; returns the results."""
@@ -39,6 +40,7 @@ class DirectCall(NamedTuple):
 
     plan: Any
     label: Any
+    call: Any
     inputs: tuple[int, ...]
     values: list[int]
     item_bytes: tuple[int, ...]
@@ -140,6 +142,15 @@ def is_logged() -> bool:
     return _plan_log.isEnabledFor(logging.DEBUG)
 
 
+def take_watched_calls() -> list[tuple[tuple[CompiledPlan, tuple[int, ...]], int, int, int, bool]]:
+    """Calls that the runtime made by itself while `spans.watchers` was not empty, since this was last asked.
+
+    Each is a plan with its symbols, the call's begin and end on `time.perf_counter_ns`, the native number of its
+    thread, and whether autograd made it.
+    """
+    return _known_calls().take_watched()
+
+
 @functools.cache
 def _known_calls() -> OperatorCalls:
     """The calls that the runtime makes by itself."""
@@ -149,9 +160,11 @@ def _known_calls() -> OperatorCalls:
     return _runtime.OperatorCalls(
         tensor_from_capsule=tensors.tensor_from_capsule,
         settings=_SETTINGS,
-        watchers=(events.listeners, spans.watchers),
+        listeners=events.listeners,
         is_logged=is_logged,
         launched=executor.note_launch,
+        watchers=spans.watchers,
+        in_backward_pass=torch_compat.in_backward_pass,
     )
 
 

@@ -272,6 +272,7 @@ def _director(
         return eager.DirectCall(
             plan=sole.plan.runtime_plan,
             label=sole.plan.plan,
+            call=(sole.plan, symbols),
             inputs=tuple(slots[place] for place in sole.inputs),
             values=sole.plan.values(symbols, scalars),
             item_bytes=tuple(t.itemsize for t in found) if call.info.written else (),

@@ -14,6 +14,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from torchvk_compile import torch_compat
+from torchvk_compile.device import eager, physical
 from torchvk_compile.errors import VulkanError
 from torchvk_compile.profiling import spans
 from torchvk_compile.profiling.spans import Span
@@ -87,7 +88,6 @@ class Recorder:
 
     def __init__(self, *, annotations: bool = True) -> None:
         self.recording = Recording(0)
-        self._lock = threading.Lock()
         self._timings: dict[int, list[Timing]] = defaultdict(list)
         self._dynamo = torch_compat.DynamoWatch(self._dynamo_begins, self._dynamo_ends)
         self._dynamo_begin = threading.local()
@@ -96,8 +96,9 @@ class Recorder:
     def start(self) -> None:
         """Begin to record."""
         with _switch:
-            for index in _timed:
-                _collect(index)
+            _collect()
+            for index in physical.opened_indices() - _timed:
+                _start_timestamps(index)
             self.recording.begin_ns = time.perf_counter_ns()
             _active.append(self)
         if self._annotations is not None:
@@ -111,8 +112,7 @@ class Recorder:
         self._dynamo.stop()
         annotations = self._annotations.stop() if self._annotations is not None else []
         with _switch:
-            for index in list(_timed):
-                _collect(index)
+            _collect()
             self.recording.end_ns = time.perf_counter_ns()  # the devices are done
             _active.remove(self)
             if not _active:
@@ -126,6 +126,12 @@ class Recorder:
             key=lambda annotation: (annotation.begin_ns, -annotation.end_ns),
         )
         self.recording.spans.sort(key=lambda span: (span.begin_ns, -span.end_ns))
+        used = {
+            span.details["plan"].device_index
+            for span in self.recording.spans
+            if span.category == "plan"
+        }
+        self.recording.untimed = {_without_timestamps[i] for i in used & _without_timestamps.keys()}
         for index, timings in self._timings.items():
             self.recording.kernels += _kernel_runs(timings, self._calls(index))
         self.recording.kernels.sort(key=lambda kernel: kernel.begin_ns)
@@ -136,25 +142,18 @@ class Recorder:
     def plan_starts(self, plan: CompiledPlan) -> None:
         """Have the device take timestamps from the first plan on."""
         if plan.device_index in _timed or plan.device_index in _without_timestamps:
-            self._note_missing(plan.device_index)
             return
         with _switch:
             if _active and plan.device_index not in _timed:
                 _start_timestamps(plan.device_index)
-        self._note_missing(plan.device_index)
 
     def finished(self, span: Span) -> None:
         """Keep a span."""
-        with self._lock:
-            self.recording.spans.append(span)
+        self.recording.spans.append(span)
 
     def take(self, index: int, timings: list[Timing]) -> None:
         """Keep timings of a device."""
         self._timings[index] += timings
-
-    def _note_missing(self, index: int) -> None:
-        if index in _without_timestamps:
-            self.recording.untimed.add(_without_timestamps[index])
 
     def _calls(self, index: int) -> dict[str, list[Span]]:
         """The calls of every plan on a device, by the plan's name in the runtime."""
@@ -186,9 +185,7 @@ _without_timestamps: dict[int, str] = {}
 
 
 def _start_timestamps(index: int) -> None:
-    from torchvk_compile.device import runtime_device
-
-    device = runtime_device(index)
+    device = physical.runtime_device(index)
     try:
         device.set_profiling(True)
         _timed.add(index)
@@ -197,25 +194,26 @@ def _start_timestamps(index: int) -> None:
 
 
 def _stop_timestamps() -> None:
-    from torchvk_compile.device import runtime_device
-
     while _timed:
         try:
-            runtime_device(_timed.pop()).set_profiling(False)
+            physical.runtime_device(_timed.pop()).set_profiling(False)
         except VulkanError:
             continue  # lost: nothing runs there any more
 
 
-def _collect(index: int) -> None:
-    """Hand a device's timings to every profile under way."""
-    from torchvk_compile.device import runtime_device
-
-    try:
-        timings = runtime_device(index).take_timings()
-    except VulkanError:
-        return
-    for recorder in _active:
-        recorder.take(index, timings)
+def _collect() -> None:
+    """Hand what the devices and the runtime have kept to every profile under way."""
+    for (plan, symbols), begin, end, thread, backward in eager.take_watched_calls():
+        details = spans.plan_details(plan, symbols, backward)
+        for recorder in _active:
+            recorder.finished(Span("plan", plan.plan.name, begin, end, thread, details))
+    for index in _timed:
+        try:
+            timings = physical.runtime_device(index).take_timings()
+        except VulkanError:
+            continue
+        for recorder in _active:
+            recorder.take(index, timings)
 
 
 def _kernel_runs(timings: list[Timing], calls: dict[str, list[Span]]) -> list[KernelRun]:

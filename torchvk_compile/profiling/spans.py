@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Category = Literal["plan", "transfer", "compile"]
 
 
-@dataclass
+@dataclass(slots=True)
 class Span:
     """What one thread did for a while.
 
@@ -29,8 +29,7 @@ class Span:
         name: of the plan; "upload", "download", "copy" or "fill"; of the phase of compilation.
         begin_ns, end_ns: of `time.perf_counter_ns`.
         thread: `threading.get_native_id` of the thread.
-        details: of a plan's call ``plan`` (the `CompiledPlan`), ``symbols`` and ``backward`` (whether autograd called
-            it); of a transfer ``nbytes``.
+        details: of a plan's call as `plan_details`; of a transfer ``nbytes``.
     """
 
     category: Category
@@ -54,7 +53,8 @@ class Watcher(Protocol):
 
 
 watchers: list[Watcher] = []
-"""The profiles under way. The executor tests this list itself, since that is cheap."""
+"""The profiles under way. The executor tests this list itself, since that is cheap; so does the runtime, which
+keeps the calls of eager operators that Python code has no part in."""
 
 _NOT_WATCHED = contextlib.nullcontext()
 
@@ -68,15 +68,32 @@ def plan_span(
     plan: CompiledPlan, symbols: tuple[int, ...]
 ) -> contextlib.AbstractContextManager[Any]:
     """As `span`, for one call of a plan that is about to be submitted."""
-    for watcher in list(watchers):
+    for watcher in watchers:
         watcher.plan_starts(plan)
-    details = {"plan": plan, "symbols": symbols, "backward": torch_compat.in_backward_pass()}
+    details = plan_details(plan, symbols, torch_compat.in_backward_pass())
     return _Open("plan", plan.plan.name, details)
 
 
+def plan_details(plan: CompiledPlan, symbols: tuple[int, ...], backward: bool) -> dict[str, Any]:
+    """What a plan's call is known by: also the sizes of its inputs, and whether autograd called it."""
+    return {"plan": plan, "symbols": symbols, "backward": backward}
+
+
+class _Thread(threading.local):
+    """The calling thread, by a number that the operating system is asked for once."""
+
+    def __init__(self) -> None:
+        self.id = threading.get_native_id()
+
+
+_thread = _Thread()
+
+
 class _Open:
+    __slots__ = ("_span",)
+
     def __init__(self, category: Category, name: str, details: dict[str, Any]) -> None:
-        self._span = Span(category, name, 0, 0, threading.get_native_id(), details)
+        self._span = Span(category, name, 0, 0, _thread.id, details)
 
     def __enter__(self) -> None:
         self._span.begin_ns = perf_counter_ns()
