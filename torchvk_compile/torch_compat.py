@@ -371,8 +371,38 @@ def compile_aten_graph(
 ) -> Any:
     """Inductor over a functional ATen graph; returns a callable that takes a list and empties it."""
     from torch._inductor.compile_fx import compile_fx_inner
+    from torch._inductor.virtualized import V
 
-    return compile_fx_inner(gm, example_inputs, **kwargs)
+    with V.set_choices_handler(_choices_class()()):
+        return compile_fx_inner(gm, example_inputs, **kwargs)
+
+
+@functools.cache
+def _choices_class() -> Any:
+    from torch._inductor.choices import InductorChoices
+
+    from torchvk_compile.codegen import layout
+    from torchvk_compile.codegen.device_profile import profile_of
+
+    class Choices(InductorChoices):
+        """Inductor's, but for sums over rows, which are split so that a kernel of the rows may take them along."""
+
+        @staticmethod
+        def reduction_split_factor(
+            device: torch.device,
+            reduction_numel_hint: int,
+            numel_hint: int,
+            inner_reduction: bool,
+        ) -> int:
+            own = InductorChoices.reduction_split_factor(
+                device, reduction_numel_hint, numel_hint, inner_reduction
+            )
+            if device.type != "vk" or inner_reduction or own == 1:
+                return own
+            parts = layout.parts_of_sums(profile_of(device.index or 0), reduction_numel_hint)
+            return parts if parts > 1 else own
+
+    return Choices
 
 
 def dynamo_lock() -> threading.RLock:  # type: ignore[valid-type]

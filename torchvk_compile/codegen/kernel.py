@@ -23,6 +23,7 @@ from torch.utils._sympy.symbol import SymT, free_symbol_is_type, symbol_is_type
 from torchvk_compile import config
 from torchvk_compile.codegen import layout, resident, transposes
 from torchvk_compile.codegen.arguments import ArgumentCollector
+from torchvk_compile.codegen.column_sums import ColumnSum, ColumnSumCodegen
 from torchvk_compile.codegen.costs import Cost, cost_of_kernel
 from torchvk_compile.codegen.device_profile import current_profile
 from torchvk_compile.codegen.dtypes import (
@@ -77,7 +78,13 @@ class SlangCSE(CSE[CSEVariable, str]):
 
 
 class SlangKernel(
-    LoopCodegen, ReductionCodegen, ScanCodegen, SearchCodegen, StagingCodegen, SIMDKernel
+    LoopCodegen,
+    ReductionCodegen,
+    ColumnSumCodegen,
+    ScanCodegen,
+    SearchCodegen,
+    StagingCodegen,
+    SIMDKernel,
 ):
     """Pointwise and reduction kernels.
 
@@ -113,6 +120,9 @@ class SlangKernel(
         self.after_loop = IndentedBuffer()
         self.kept_after_loop: set[CSEVariable] = set()
         self.resident_segments: list[resident.Segment] = []
+        self.column_sums: list[ColumnSum] = []
+        self.expected_sums = 0
+        self._summing = False
         self.tile: transposes.Tile | None = None
         self.staging = IndentedBuffer()
         self._staged: dict[str, str] = {}
@@ -446,8 +456,12 @@ class SlangKernel(
             inner=inner,
             static_length=isinstance(length, (int, sympy.Integer)),
             lanes=layout.LANES if vectors else 1,
-            held=0 if self.has_scan() else resident.elements_held(self.features),
+            held=0 if self.has_scan() else self._elements_held(),
         )
+
+    def _elements_held(self) -> int:
+        held = resident.elements_held(self.features, self.expected_sums)
+        return held or resident.elements_held(self.features)
 
     def _reduces_inner_dimension(self, indices: Sequence[sympy.Expr]) -> bool:
         """Whether more accesses are consecutive along the reduction than along the rows.
@@ -494,6 +508,8 @@ class SlangKernel(
             overhang=self._rows_may_overhang(),
             column_name=column.name if column else "",
             column_count=self.collector.extent(column) if column and self.layout.persistent else "",
+            column_sums=self.column_sums,
+            row_length=int(self._reduction_tree().numel) if self.column_sums else 0,
             columns_overhang=self.layout.persistent and self._columns_may_overhang(),
             indexing=self.indexing_code.getvalue(),
             body=self.body.getvalue(),
@@ -504,7 +520,7 @@ class SlangKernel(
 
     def _rows_per_group(self) -> int:
         if self.features.is_reduction():
-            return self.layout.rows
+            return self.layout.rows * self.layout.walk
         return self.layout.rows * self.layout.lanes * self.layout.turns
 
     def _groups(self) -> sympy.Expr:

@@ -34,6 +34,10 @@ _SHORT = 8
 """Elements of a column that one invocation adds before sharing it pays."""
 
 
+_PARTS_PER_UNIT, _SHORTEST_PART = 8, 32
+"""Of a sum over rows: parts for each compute unit, rows of a part."""
+
+
 @dataclasses.dataclass(frozen=True)
 class WorkgroupLayout:
     """Invocations of one workgroup.
@@ -47,6 +51,7 @@ class WorkgroupLayout:
         persistent: one invocation sees at most one iteration of the reduction, so that no loop is needed.
         rounds: of every loop along the reduction, if they are unrolled and its values stay in registers; else 0.
         turns: groups of `lanes` iterations that an invocation handles without a reduction, a workgroup's width apart.
+        walk: neighbouring rows that an invocation has one after the other, to add them up.
     """
 
     rows: int
@@ -57,6 +62,7 @@ class WorkgroupLayout:
     persistent: bool
     rounds: int = 0
     turns: int = 1
+    walk: int = 1
 
     @property
     def workgroup_size(self) -> int:
@@ -123,6 +129,23 @@ def reduction_layout(
         return layout
     rounds = -(-length // (columns * lanes))
     return _inner_layout(rows, columns, lanes, subgroup, rounds=rounds)
+
+
+def parts_of_sums(profile: Any, rows: int) -> int:
+    """Into how many equal parts a sum over many rows is split, 1 where that does not divide well.
+
+    A part is short enough for all compute units to have some, and long enough for its result to be little beside it.
+    """
+    if profile.device_type == "cpu":
+        return 1
+    most = min(_PARTS_PER_UNIT * _units(profile), rows // _SHORTEST_PART)
+    parts = next((parts for parts in range(most, 0, -1) if rows % parts == 0), 1)
+    return parts if parts >= fewest_walking_groups(profile) else 1
+
+
+def fewest_walking_groups(profile: Any) -> int:
+    """Workgroups there must be for each to walk several rows: one for each compute unit."""
+    return _units(profile)
 
 
 def widest_kept_row(profile: Any) -> int:

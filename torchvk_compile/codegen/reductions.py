@@ -45,6 +45,7 @@ class ReductionCodegen:
     vector_stores: IndentedBuffer
     kept_after_loop: set[CSEVariable]
     cse: Any
+    _summing: bool
 
     def reduction(
         self, dtype: torch.dtype, src_dtype: torch.dtype, reduction_type: str, value: Value
@@ -54,6 +55,8 @@ class ReductionCodegen:
         Returns:
             One variable, or a tuple: (mean, m2, weight) for the Welford kinds, (maximum, sum) for online softmax.
         """
+        if self._summing:
+            return value
         key = (src_dtype, reduction_type, value)
         if key in self.cse.reduction_cache:
             return self.cse.reduction_cache[key]

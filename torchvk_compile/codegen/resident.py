@@ -25,7 +25,7 @@ from torchvk_compile.codegen.declarations import Declaration, names_in, separate
 _READ = re.compile(r"\S+ (\w+) = .*;")
 _UNTYPED = ("let", "var")
 
-_REGISTERS = 32
+REGISTERS = 32
 """Registers of an invocation for the elements of a row: RDNA1 keeps its full occupancy up to 48 in all."""
 
 _FEWEST = 4
@@ -35,7 +35,7 @@ _LONGEST_BODY = 2048
 """Operations of all unrolled rounds together; longer code than that outgrows instruction caches."""
 
 
-def elements_held(features: SIMDKernelFeatures) -> int:
+def elements_held(features: SIMDKernelFeatures, sums: int = 0) -> int:
     """How many elements of its row an invocation may keep in registers, 0 if there are too few to be worth it.
 
     Where no reduction reads the row, all that its loops have in common is computed from positions; and online softmax
@@ -43,6 +43,7 @@ def elements_held(features: SIMDKernelFeatures) -> int:
 
     Args:
         features: of a reduction kernel.
+        sums: over rows, that are to be kept for every element, too.
     """
     nodes = features.scheduler_nodes()
     made_here = {dep.name for node in nodes for dep in node.read_writes.writes}
@@ -53,7 +54,8 @@ def elements_held(features: SIMDKernelFeatures) -> int:
         return 0
     tensors = set().union(*read.values()) - made_here
     operations = sum(node._body.op_counts.total() for node in nodes)
-    elements = min(_REGISTERS // max(len(tensors), 1), _LONGEST_BODY // operations)
+    kept = max(len(tensors), 1) + sums
+    elements = min(REGISTERS // kept, _LONGEST_BODY // operations)
     return 0 if elements < _FEWEST else 1 << (elements.bit_length() - 1)
 
 

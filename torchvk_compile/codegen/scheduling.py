@@ -15,6 +15,7 @@ from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
+from torchvk_compile.codegen import column_sums
 from torchvk_compile.codegen.kernel import SlangKernel
 from torchvk_compile.codegen.templates import KERNEL_NAME
 from torchvk_compile.codegen.wrapper import DefinedKernel, KernelPart
@@ -27,6 +28,13 @@ class VulkanScheduling(SIMDScheduling):
     """Groups of loop nodes become `SlangKernel`s."""
 
     kernel_type = SlangKernel
+
+    def __init__(self, scheduler: Any) -> None:
+        super().__init__(scheduler)
+        self._sums: Sequence[Any] = []
+        """Sums over rows that the kernel to be generated next may take along."""
+        self._generated: OrderedSet[str] = OrderedSet()
+        """Operations that share a kernel with others and come before them in the schedule."""
 
     @classmethod
     def get_backend_features(cls, device: torch.device) -> OrderedSet[BackendFeature]:
@@ -53,6 +61,47 @@ class VulkanScheduling(SIMDScheduling):
                 if not self.kernel_type.is_compatible((numel,), node.get_ranges()):
                     return False
         return super().can_fuse_vertical(node1, node2)
+
+    def codegen_node(self, node: Any) -> None:
+        """Generate a kernel for a group, or one for two of which one sums the rows that the other reduces."""
+        if node.get_operation_names() <= self._generated:
+            return
+        other = column_sums.partner(self.scheduler, node)
+        if other is None:
+            super().codegen_node(node)
+            return
+        rows, sums = (node, other) if column_sums.sums_of_rows(node, other) else (other, node)
+        self._sums = sums.get_nodes()
+        super().codegen_node(rows)
+        self._generated |= rows.get_operation_names()
+        if self._sums:  # the kernel could not take them along
+            self._sums = []
+            if node is sums:
+                super().codegen_node(sums)
+        else:
+            self._generated |= sums.get_operation_names()
+
+    def create_kernel_choices(self, *args: Any, **kwargs: Any) -> list[SlangKernel]:
+        """Kernels for a schedule, told how many sums over their rows may follow."""
+        kernels: list[SlangKernel] = super().create_kernel_choices(*args, **kwargs)
+        for kernel in kernels:
+            kernel.expected_sums = len(self._sums)
+        return kernels
+
+    def codegen_node_schedule_with_kernel(
+        self, node_schedule: list[Any], kernel: SlangKernel
+    ) -> None:
+        """Write the kernel's body, with the sums over its rows that were found for it."""
+        super().codegen_node_schedule_with_kernel(node_schedule, kernel)
+        if not self._sums:
+            return
+        with kernel:
+            if not kernel.take_column_sums(self._sums):
+                return
+            for node in self._sums:
+                node.mark_run()
+        node_schedule.extend(self._sums)
+        self._sums = []
 
     def codegen_template(
         self,
