@@ -111,6 +111,26 @@ def test_neighbours_are_fused(assert_close_like_cpu: Check, taken: list[int]) ->
     assert taken
 
 
+def test_what_the_rows_kernel_makes(assert_close_like_cpu: Check, taken: list[int]) -> None:
+    def squared(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return _layer_norm(x, weight, bias).square() * x
+
+    tensors = _tensor(512, 96), _tensor(96, seed=1), _tensor(96, seed=2), _tensor(512, 96, seed=3)
+    assert_close_like_cpu(_gradients(squared), *tensors, eager=False, rtol=1e-3, atol=3e-3)
+    assert taken == [16]
+
+
+def test_several_groups_of_sums(assert_close_like_cpu: Check, taken: list[int]) -> None:
+    def sums(x: torch.Tensor, y: torch.Tensor) -> Any:
+        first = (x * y).sum(-1, keepdim=True) * x
+        second = (x + y).amax(-1, keepdim=True) - y
+        return x.sum(0), first, (x * y).sum(0), second, y.sum(0), (first * second).sum(0)
+
+    tensors = _tensor(512, 96), _tensor(512, 96, seed=1)
+    assert_close_like_cpu(sums, *tensors, eager=False, rtol=1e-3, atol=1e-2)
+    assert taken
+
+
 def test_softmax_with_a_bias(assert_close_like_cpu: Check, taken: list[int]) -> None:
     def biased(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return (x + bias).softmax(-1)

@@ -1,7 +1,7 @@
 """Sums over the rows of a matrix that ride along with a kernel which walks these rows.
 
 In: a reduction kernel whose rows stay in registers, and the first stage of sums over the same elements in the other
-direction. Out: one kernel that reads the matrix once. Forbidden: sums of anything that the kernel itself writes.
+direction. Out: one kernel that reads the matrix once. Forbidden: choosing how sums are split (`layout.py` does).
 
 The gradients of a normalisation are the case in point: the input's needs sums along each row, the weight's and the
 bias's need sums over all rows, of the same two matrices. Inductor splits sums over many rows into stages; the first one
@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sympy
 import torch
 from torch._inductor.codegen.common import CSEVariable, IndentedBuffer
 from torch._inductor.dependencies import MemoryDep
+from torch._inductor.loop_body import MemoryUsageType
 from torch._inductor.scheduler import BaseSchedulerNode, FusedSchedulerNode, SchedulerNode
 from torch._inductor.utils import sympy_subs
+from torch.utils._ordered_set import OrderedSet
 
 from torchvk_compile.codegen import layout, resident
 from torchvk_compile.codegen.lanes import starts_aligned
@@ -41,22 +43,31 @@ class ColumnSum:
     aligned: str
 
 
-def partner(scheduler: Scheduler, node: BaseSchedulerNode) -> BaseSchedulerNode | None:
+def partner(
+    scheduler: Scheduler, node: BaseSchedulerNode, generated: OrderedSet[str]
+) -> BaseSchedulerNode | None:
     """The node whose kernel may be one with that of `node`, if there is one to come that can be generated now.
 
-    One of the two reduces rows and the other sums over rows, over the same elements and from the same tensors.
+    One of the two reduces rows and the other sums over rows, over the same elements and from the same tensors, or from
+    what the first one makes of them.
+
+    Args:
+        scheduler: whose completed operations are there.
+        node: about to be generated.
+        generated: operations that are there, too.
     """
     if not _is_loops(node):
         return None
-    done = scheduler.completed_operations
+    done = scheduler.completed_operations | generated
     for other in scheduler.nodes:
         if other is node or not _is_loops(other) or other.get_operation_names() & done:
             continue
         if other.get_device() != node.get_device():
             continue
-        if not other.ancestors <= done | other.get_operation_names():
-            continue
-        if any(sums_of_rows(*pair) for pair in ((node, other), (other, node))):
+        there = done | other.get_operation_names()
+        if sums_of_rows(node, other) and other.ancestors <= there | node.get_operation_names():
+            return other
+        if sums_of_rows(other, node) and other.ancestors <= there:
             return other
     return None
 
@@ -79,14 +90,8 @@ def sums_of_rows(rows: BaseSchedulerNode, sums: BaseSchedulerNode) -> bool:
         if tuple(map(list, node.get_ranges())) != expected:
             return False
     whole = _whole_tensors(rows, count * length)
-    return (
-        bool(whole)
-        and _whole_tensors(sums, count * length) <= whole
-        and not (
-            {dep.name for dep in sums.read_writes.reads}
-            & {dep.name for dep in rows.read_writes.writes}
-        )
-    )
+    made = {dep.name for dep in rows.read_writes.writes}
+    return bool(whole) and _whole_tensors(sums, count * length) <= whole | made
 
 
 def _whole_tensors(node: BaseSchedulerNode, elements: int) -> set[str]:
@@ -132,7 +137,14 @@ class ColumnSumCodegen:
             [[row.numel], [column.numel]]
         )
         place = [_SLOT, at_column], [at_row - walk * _SLOT]
-        if not all(_is_in_hand(node, place, self._written_at(at_column)) for node in nodes):
+        length = column.numel
+        made_here = {
+            dep.name: dep.is_contiguous() and dep.get_numel() == row.numel * length
+            for own in self.features.scheduler_nodes()
+            for dep in own.read_writes.writes
+        }
+        matrix, result = at_row * length + at_column, _SLOT * length + at_column
+        if not all(_is_in_hand(node, place, made_here, matrix, result) for node in nodes):
             return False
         self.layout = dataclasses.replace(self.layout, walk=walk)
         if not self.inside_reduction:
@@ -144,9 +156,6 @@ class ColumnSumCodegen:
                 node._body(*place)
         self._summing = False
         return True
-
-    def _written_at(self, at_column: sympy.Expr) -> sympy.Expr:
-        return _SLOT * self._reduction_tree().numel + at_column
 
     def store_reduction(self, name: str, index: sympy.Expr, value: CSEVariable) -> None:
         """Keep a row's result, or add to a column's."""
@@ -162,12 +171,33 @@ class ColumnSumCodegen:
 
 
 def _is_in_hand(
-    node: SchedulerNode, place: tuple[Sequence[sympy.Expr], ...], written: sympy.Expr
+    node: SchedulerNode,
+    place: tuple[Sequence[sympy.Expr], ...],
+    made_here: Mapping[str, bool],
+    matrix: sympy.Expr,
+    result: sympy.Expr,
 ) -> bool:
-    """Whether a sum's terms depend on the place in the matrix alone, and its result is the slot's row."""
+    """Whether a sum's terms depend on the place in the matrix alone, and its result is the slot's row.
+
+    Args:
+        node: the sum.
+        place: what its loops stand for in the kernel.
+        made_here: buffers that the kernel makes, and whether they are matrices of its shape without gaps.
+        matrix, result: the place in such a matrix, and in that of the results.
+    """
     body = node._body
     at = dict(zip(body.var_ranges, itertools.chain(*place), strict=True))
-    (result,) = body.get_write_exprs()
-    others = set(body.indexing_exprs.values()) - {result}
-    in_hand = all(_SLOT not in sympy_subs(index, at).free_symbols for index in others)
-    return in_hand and sympy.expand(sympy_subs(result, at) - written) == 0
+    indices = {name: sympy_subs(index, at) for name, index in body.indexing_exprs.items()}
+    (written,) = body.memory_usage[MemoryUsageType.STORE_REDUCTION]
+    for name, index in indices.items():
+        if name != written.index_name and _SLOT in index.free_symbols:
+            return False
+    for read in body.memory_usage[MemoryUsageType.LOAD]:
+        own = made_here.get(read.buffer_name)
+        if own is not None and not (own and _are_equal(indices[read.index_name], matrix)):
+            return False
+    return _are_equal(indices[written.index_name], result)
+
+
+def _are_equal(one: sympy.Expr, other: sympy.Expr) -> bool:
+    return sympy.expand(one - other) == 0

@@ -66,7 +66,7 @@ class VulkanScheduling(SIMDScheduling):
         """Generate a kernel for a group, or one for two of which one sums the rows that the other reduces."""
         if node.get_operation_names() <= self._generated:
             return
-        other = column_sums.partner(self.scheduler, node)
+        other = column_sums.partner(self.scheduler, node, self._generated)
         if other is None:
             super().codegen_node(node)
             return
