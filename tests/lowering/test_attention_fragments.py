@@ -88,6 +88,7 @@ def test_fragments_are_taken_where_the_device_has_them(which: Any) -> None:
     others = [
         (card(), Heads(torch.float32, 64, 64)),
         (card(), Heads(torch.float16, 64, 256)),
+        (card(), Heads(torch.float16, 8, 8)),
         (card(cooperative_matrix_shapes=[]), half),
         (card(full_subgroups=False), half),
         (card(shared_memory_bytes=8 * 1024), half),

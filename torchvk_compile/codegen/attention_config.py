@@ -215,9 +215,9 @@ def alternatives(which: Pass, profile: Any, heads: Heads) -> list[AttentionConfi
 
 
 def _fragments(which: Pass, profile: Any, heads: Heads) -> list[AttentionFragments]:
-    """What the device can run with cooperative matrices, the default first."""
+    """What the device can run with cooperative matrices, the default first; nothing for heads narrower than those."""
     fragment = fragment_of(profile, heads.dtype)
-    if fragment is None:
+    if fragment is None or min(heads.width, heads.value_width) < max(fragment.n, fragment.k):
         return []
     narrow = has_narrow_accumulators(profile, heads.dtype, fragment)
     configs = (

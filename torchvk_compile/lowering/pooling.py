@@ -126,29 +126,32 @@ def adaptive_maximum(x: torch.Tensor, size: Sequence[int]) -> tuple[torch.Tensor
     sources = x.shape[x.dim() - spatial :]
     outer = x.dim() - spatial
     lowest = -math.inf if x.dtype.is_floating_point else torch.iinfo(x.dtype).min
-    places = torch.zeros((), dtype=torch.int64, device=x.device)
     inside = torch.ones((), dtype=torch.bool, device=x.device)
     taken: list[Any] = [slice(None)] * outer
+    firsts, widths = [], []
     for d, (source, target) in enumerate(zip(sources, size, strict=True)):
         # Windows along dimension d of the output are laid along dimension d + spatial of the gathered tensor.
         output = torch.arange(target, device=x.device)
         first = output * source // target
         last = ((output + 1) * source + target - 1) // target
-        reach = torch.arange(min(-(-source // target) + 1, source), device=x.device)
-        index = first.unsqueeze(1) + reach
+        width = min(-(-source // target) + 1, source)
+        index = first.unsqueeze(1) + torch.arange(width, device=x.device)
         shape = [1] * (2 * spatial)
-        shape[d], shape[d + spatial] = target, reach.shape[0]
+        shape[d], shape[d + spatial] = target, width
         inside = inside & (index < last.unsqueeze(1)).reshape(shape)
-        index = index.clamp_max(source - 1).reshape(shape)
-        places = places * source + index
-        taken.append(index)
+        taken.append(index.clamp_max(source - 1).reshape(shape))
+        firsts.append(first.reshape([target if i == d else 1 for i in range(spatial)]))
+        widths.append(width)
     values = torch.where(inside, x[tuple(taken)], lowest)
     flat = values.reshape(*values.shape[: outer + spatial], -1)
+    # The first element of a window is one of its own, so no other is found, not even among the smallest numbers.
     where = flat.argmax(-1)
-    window = flat.shape[-1]
-    places = torch.where(inside, places, 0).broadcast_to(values.shape[outer:]).reshape(-1)
-    rows = torch.arange(math.prod(size), device=x.device).reshape(tuple(size))
-    return flat.amax(-1), aten._unsafe_index(places, [rows * window + where])
+    places = torch.zeros((), dtype=torch.int64, device=x.device)
+    stride = 1
+    for source, first, width in zip(sources[::-1], firsts[::-1], widths[::-1], strict=True):
+        places = places + (first + where % width) * stride
+        where, stride = where // width, stride * source
+    return flat.amax(-1), places
 
 
 # Averages --------------------------------------------------------------------------------------------------
