@@ -38,6 +38,17 @@ def spread(samples: Iterable[_T], count: int) -> list[tuple[int, _T]]:
     return [(position, everything[position]) for position in positions]
 
 
+def needs_cuda(value: Any) -> bool:
+    """Whether arguments name a CUDA device, or hold a tensor that lies on one."""
+    if isinstance(value, torch.Tensor):
+        return value.device.type == "cuda"
+    if isinstance(value, (torch.device, str)):
+        return str(value).startswith("cuda")
+    if isinstance(value, dict):
+        return any(map(needs_cuda, value.values()))
+    return isinstance(value, (list, tuple)) and any(map(needs_cuda, value))
+
+
 def summary(value: Any) -> str:
     """Arguments in one line, with tensors as dtype and sizes."""
     if isinstance(value, torch.Tensor):
