@@ -1,25 +1,52 @@
-"""Elements selected by a condition, into results whose size is known: nonzero_static, the gradient of masked_scatter.
+"""Elements selected by places or by a condition: gather, nonzero_static, the gradient of masked_scatter.
 
-In: ATen selections of vk tensors. Out: a running count of what is selected, and a scatter to the places it gives.
-Forbidden: sizes that depend on the data.
+In: ATen selections of vk tensors. Out: loads from computed places; for conditions a running count of what is selected,
+and a scatter to the places it gives. Forbidden: sizes that depend on the data.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
+from torch._inductor import ir
+from torch._inductor.lowering import expand, new_empty
+from torch._inductor.virtualized import ops
 
 from torchvk_compile.lowering.decomposed import route_decomposition
+from torchvk_compile.lowering.registry import route
 
 _aten = torch.ops.aten
 
 
 def register_selections() -> None:
     """Route these selections of vk tensors here."""
+    route(_aten.gather.default, _gather)
     route_decomposition(_aten.nonzero_static.default, _nonzero_static)
     route_decomposition(_aten.masked_scatter_backward.default, _masked_scatter_gradient)
+
+
+def _gather(
+    x: ir.TensorBox, dim: int, index: ir.TensorBox, *, sparse_grad: bool = False
+) -> ir.TensorBox:
+    """aten.gather; a negative index is out of range, as on the CPU, where torch 2.11 counts from the end."""
+    if index.get_numel() == 0:
+        return new_empty(x, index.get_size())
+    if not x.get_size():
+        x = expand(x, [1])
+    size = x.get_size()
+    dim %= len(size)
+    load, place = x.make_loader(), index.make_loader()
+
+    def element(position: Sequence[Any]) -> Any:
+        at = ops.indirect_indexing(place(position), size[dim], wrap_neg=False)
+        return load([*position[:dim], at, *position[dim + 1 :]])
+
+    return ir.Pointwise.create(
+        device=x.get_device(), dtype=x.get_dtype(), inner_fn=element, ranges=index.get_size()
+    )
 
 
 def _places(selected: torch.Tensor, size: int) -> torch.Tensor:
