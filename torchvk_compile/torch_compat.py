@@ -323,7 +323,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         table.pop(getattr(torch.ops.aten, name).default, None)
     table.update(DECOMPOSITIONS)
     table.update(KEEPING_FORMAT)
-    for name in ("mv", "dot", "vdot", "addmv"):
+    for name in ("mv", "dot", "vdot", "addmv", "linalg_cross"):
         op = getattr(torch.ops.aten, name).default
         table[op] = checked_product(op, table[op])
     from torchvk_compile.lowering.complex_table import RULES

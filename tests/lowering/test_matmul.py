@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -257,14 +258,15 @@ PRODUCTS = {
     "addmv": [(3,), (3, 3), (3,)],
     "dot": [(3,)] * 2,
     "vdot": [(3,)] * 2,
+    "linalg.cross": [(2, 3)] * 2,
 }
-OPERATORS = {"bilinear": "_trilinear"}
+OPERATORS = {"bilinear": "_trilinear", "linalg.cross": "linalg_cross"}
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products_that_torch_does_not_have(vk: torch.device, name: str, compiled: bool) -> None:
-    product = getattr(torch, name)
+    product = operator.attrgetter(name)(torch)
     function = torch.compile(product, backend="torchvk") if compiled else product
     ones = [torch.ones(shape, device=vk) for shape in PRODUCTS[name]]
     with pytest.raises(UnsupportedOperatorError, match=f"{OPERATORS.get(name, name)}.* bool"):
@@ -273,3 +275,16 @@ def test_products_that_torch_does_not_have(vk: torch.device, name: str, compiled
         function(ones[0].double(), *ones[1:])
     with pytest.raises(RuntimeError, match=r"dtype|scalar type"):
         function(*ones[:-1], ones[-1].half())
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_addcmul_of_booleans_is_refused_unless_the_result_is_none(
+    vk: torch.device, compiled: bool
+) -> None:
+    function = torch.compile(torch.addcmul, backend="torchvk") if compiled else torch.addcmul
+    flags, numbers = torch.tensor([True, False]), torch.tensor([2, 3])
+    with pytest.raises(UnsupportedOperatorError, match=r"addcmul.* bool"):
+        function(*[flags.to(vk)] * 3)
+    for operands in ((numbers, flags, flags), (flags, numbers, flags), (flags, flags, numbers)):
+        expected = torch.addcmul(*operands)
+        torch.testing.assert_close(function(*(o.to(vk) for o in operands)).cpu(), expected)

@@ -71,6 +71,11 @@ def check_products(graph: torch.fx.Graph) -> None:
     for target, count in _PRODUCTS.items():
         for node in graph.find_nodes(op="call_function", target=target):
             _check_product(target, [operand.meta["val"] for operand in node.args[:count]])
+    for node in graph.find_nodes(op="call_function", target=_aten.addcmul.default):
+        if (
+            node.meta["val"].dtype is torch.bool
+        ):  # other operands are converted to the result's dtype
+            _check_product(node.target, [operand.meta["val"] for operand in node.args])
 
 
 @functools.cache
