@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 from torch._inductor.codegen.common import CSEVariable, IndentedBuffer
-from torch._inductor.dependencies import MemoryDep
 from torch._inductor.loop_body import MemoryUsageType
 from torch._inductor.scheduler import BaseSchedulerNode, FusedSchedulerNode, SchedulerNode
 from torch._inductor.utils import sympy_subs
@@ -43,13 +42,13 @@ class ColumnSum:
     aligned: str
 
 
-def partner(
+def partners(
     scheduler: Scheduler, node: BaseSchedulerNode, generated: OrderedSet[str]
-) -> BaseSchedulerNode | None:
-    """The node whose kernel may be one with that of `node`, if there is one to come that can be generated now.
+) -> tuple[BaseSchedulerNode, BaseSchedulerNode] | None:
+    """`node` and one to come that can be generated now, if both may be one kernel: the one of rows, the one of sums.
 
-    One of the two reduces rows and the other sums over rows, over the same elements and from the same tensors, or from
-    what the first one makes of them.
+    The first reduces rows and the second sums over rows, over the same elements and from the same tensors, or from what
+    the first one makes of them.
 
     Args:
         scheduler: whose completed operations are there.
@@ -65,10 +64,10 @@ def partner(
         if other.get_device() != node.get_device():
             continue
         there = done | other.get_operation_names()
-        if sums_of_rows(node, other) and other.ancestors <= there | node.get_operation_names():
-            return other
-        if sums_of_rows(other, node) and other.ancestors <= there:
-            return other
+        if _belong_together(node, other) and other.ancestors <= there | node.get_operation_names():
+            return node, other
+        if _belong_together(other, node) and other.ancestors <= there:
+            return other, node
     return None
 
 
@@ -76,7 +75,7 @@ def _is_loops(node: BaseSchedulerNode) -> bool:
     return type(node) in (SchedulerNode, FusedSchedulerNode) and node.is_reduction()
 
 
-def sums_of_rows(rows: BaseSchedulerNode, sums: BaseSchedulerNode) -> bool:
+def _belong_together(rows: BaseSchedulerNode, sums: BaseSchedulerNode) -> bool:
     """Whether `sums` adds neighbouring rows of what `rows` reduces along its rows."""
     (_, (count, length)), (_, (outputs, walk)) = rows.group, sums.group
     if not all(isinstance(n, (int, sympy.Integer)) for n in (count, length, outputs, walk)):
@@ -89,17 +88,9 @@ def sums_of_rows(rows: BaseSchedulerNode, sums: BaseSchedulerNode) -> bool:
             return False
         if tuple(map(list, node.get_ranges())) != expected:
             return False
-    whole = _whole_tensors(rows, count * length)
+    whole = resident.whole_tensors(rows, count * length)
     made = {dep.name for dep in rows.read_writes.writes}
-    return bool(whole) and _whole_tensors(sums, count * length) <= whole | made
-
-
-def _whole_tensors(node: BaseSchedulerNode, elements: int) -> set[str]:
-    return {
-        dep.name
-        for dep in node.read_writes.reads
-        if isinstance(dep, MemoryDep) and dep.get_numel() == elements
-    }
+    return bool(whole) and resident.whole_tensors(sums, count * length) <= whole | made
 
 
 class ColumnSumCodegen:
@@ -110,7 +101,6 @@ class ColumnSumCodegen:
     features: Any
     args: Any
     compute: IndentedBuffer
-    index_dtype: str
     inside_reduction: bool
     _row_tree: Any
     _reduction_tree: Any

@@ -33,7 +33,6 @@ _LARGEST_WORKGROUP = 1024
 _SHORT = 8
 """Elements of a column that one invocation adds before sharing it pays."""
 
-
 _PARTS_PER_UNIT, _SHORTEST_PART = 8, 32
 """Of a sum over rows: parts for each compute unit, rows of a part."""
 

@@ -17,7 +17,7 @@ import sympy
 from torch._inductor.codegen.common import IndentedBuffer
 from torch._inductor.codegen.simd_kernel_features import SIMDKernelFeatures
 from torch._inductor.dependencies import MemoryDep
-from torch._inductor.scheduler import SchedulerNode
+from torch._inductor.scheduler import BaseSchedulerNode
 from torch._inductor.virtualized import V
 
 from torchvk_compile.codegen.declarations import Declaration, names_in, separate
@@ -47,7 +47,8 @@ def elements_held(features: SIMDKernelFeatures, sums: int = 0) -> int:
     """
     nodes = features.scheduler_nodes()
     made_here = {dep.name for node in nodes for dep in node.read_writes.writes}
-    read = {node: _whole_tensors(node, features) for node in nodes}
+    elements = features.numel * features.reduction_numel
+    read = {node: whole_tensors(node, elements) for node in nodes}
     if not any(names for node, names in read.items() if node.is_reduction()):
         return 0
     if any(node.node.get_reduction_type() == "online_softmax_reduce" for node in nodes):
@@ -55,13 +56,13 @@ def elements_held(features: SIMDKernelFeatures, sums: int = 0) -> int:
     tensors = set().union(*read.values()) - made_here
     operations = sum(node._body.op_counts.total() for node in nodes)
     kept = max(len(tensors), 1) + sums
-    elements = min(REGISTERS // kept, _LONGEST_BODY // operations)
-    return 0 if elements < _FEWEST else 1 << (elements.bit_length() - 1)
+    most = min(REGISTERS // kept, _LONGEST_BODY // operations)
+    return 0 if most < _FEWEST else 1 << (most.bit_length() - 1)
 
 
-def _whole_tensors(node: SchedulerNode, features: SIMDKernelFeatures) -> set[str]:
-    """Buffers of which the node reads an element for each of the kernel's."""
-    whole = sympy.sympify(features.numel * features.reduction_numel)
+def whole_tensors(node: BaseSchedulerNode, elements: sympy.Expr | int) -> set[str]:
+    """Buffers of which the node reads an element for each of the `elements` of a kernel."""
+    whole = sympy.sympify(elements)
     return {
         dep.name
         for dep in node.read_writes.reads

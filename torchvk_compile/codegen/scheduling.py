@@ -66,11 +66,11 @@ class VulkanScheduling(SIMDScheduling):
         """Generate a kernel for a group, or one for two of which one sums the rows that the other reduces."""
         if node.get_operation_names() <= self._generated:
             return
-        other = column_sums.partner(self.scheduler, node, self._generated)
-        if other is None:
+        pair = column_sums.partners(self.scheduler, node, self._generated)
+        if pair is None:
             super().codegen_node(node)
             return
-        rows, sums = (node, other) if column_sums.sums_of_rows(node, other) else (other, node)
+        rows, sums = pair
         self._sums = sums.get_nodes()
         super().codegen_node(rows)
         self._generated |= rows.get_operation_names()
